@@ -38,10 +38,8 @@ read_choice() {
 # costs one find. A folder is newer when a file in it was added, renamed or removed; .git/logs/HEAD is newer after a
 # commit, which the rows carry.
 up_to_date() {
-  local last sources=("$root/CMakeLists.txt" "$root/scripts/lib.sh")
-  [[ -x $build/attnbench && -r $choice ]] || return 1
-  read -r last <"$choice" || return 1
-  [[ $last == "$cuda $nvcc" ]] || return 1
+  local folder sources=("$root/CMakeLists.txt" "$root/scripts/lib.sh")
+  [[ -x $build/attnbench ]] && same_choice || return 1
   for folder in kernels bench reports fsdp; do
     if [[ -d $root/$folder ]]; then sources+=("$root/$folder"); fi
   done
@@ -144,22 +142,22 @@ check_choice() {
   esac
 }
 
-# configure ARGS...: (re)writes the build files of build/.
-configure() {
-  local options=(-S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DATTNBENCH_CUDA=$cuda")
-  if [[ -n $nvcc ]]; then options+=("-DCMAKE_CUDA_COMPILER=$nvcc"); fi
-  local extra=()
-  read -r -a extra <<<"${ATTNBENCH_CMAKE_ARGS:-}"
-  quietly "$build/configure.log" cmake "${options[@]}" "${extra[@]}" "$@"
+same_choice() {
+  local last=
+  [[ -r $choice ]] && read -r last <"$choice" && [[ $last == "$cuda ${nvcc:-none}" ]]
 }
 
-# build_target TARGET: builds it, then marks the tree as made from the sources as they were before the build started.
-build_target() {
-  local started="$build/.attnbench-started"
-  : >"$started"
-  quietly "$build/build.log" cmake --build "$build" --target "$1" --parallel "$(build_jobs)"
-  printf '%s %s\n' "$cuda" "$nvcc" >"$choice"
-  mv -f "$started" "$stamp"
+# configure ARGS...: (re)writes the build files of build/. The choice is kept first, so that a failure does not lose it;
+# build.ninja goes, so that the next run configures again after one.
+configure() {
+  local options=(-S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release "-DATTNBENCH_CUDA=$cuda") extra=()
+  if [[ -n $nvcc ]]; then options+=("-DCMAKE_CUDA_COMPILER=$nvcc"); fi
+  read -r -a extra <<<"${ATTNBENCH_CMAKE_ARGS:-}"
+  rm -f "$stamp" "$build/build.ninja"
+  printf '%s %s\n' "$cuda" "${nvcc:-none}" >"$choice"
+  # A plugin left by an earlier build would still be opened by a program built without CUDA.
+  if [[ $cuda == OFF ]]; then rm -f "$build/libattnbench_cuda.so"; fi
+  quietly "$build/configure.log" cmake "${options[@]}" "${extra[@]}" "$@"
 }
 
 announce_build() {
@@ -188,13 +186,15 @@ set_up() {
   fi
   if [[ $what == all ]] || ! up_to_date; then
     need_packages "${packages[@]}"
-    # The tests need more packages: they stay off until scripts/test turns them on.
-    if [[ $what == program && ! -f $build/CMakeCache.txt ]]; then options+=(-DATTNBENCH_TESTS=OFF); fi
     announce_build
-    configure "${options[@]}"
-    # A plugin left by an earlier build would still be opened by a program built without CUDA.
-    if [[ $cuda == OFF ]]; then rm -f "$build/libattnbench_cuda.so"; fi
-    build_target "$what"
+    # The stamp is of before the build: a source that changes meanwhile is newer.
+    local started="$build/.attnbench-started"
+    : >"$started"
+    # The tests need more packages: they stay off until scripts/test turns them on.
+    if [[ ! -f $build/CMakeCache.txt && $what == program ]]; then options+=(-DATTNBENCH_TESTS=OFF); fi
+    if [[ $what == all || ! -f $build/build.ninja ]] || ! same_choice; then configure "${options[@]}"; fi
+    quietly "$build/build.log" cmake --build "$build" --target "$what" --parallel "$(build_jobs)"
+    mv -f "$started" "$stamp"
   fi
   exec 9>&-
 }
