@@ -38,12 +38,13 @@ read_choice() {
 # costs one find. A folder is newer when a file in it was added, renamed or removed; .git/logs/HEAD is newer after a
 # commit, which the rows carry.
 up_to_date() {
-  local folder sources=("$root/CMakeLists.txt" "$root/scripts/lib.sh")
+  local folder head="$root/.git" sources=("$root/CMakeLists.txt" "$root/scripts/lib.sh")
   [[ -x $build/attnbench ]] && same_choice || return 1
   for folder in kernels bench reports fsdp; do
     if [[ -d $root/$folder ]]; then sources+=("$root/$folder"); fi
   done
-  if [[ -f $root/.git/logs/HEAD ]]; then sources+=("$root/.git/logs/HEAD"); fi
+  if [[ -f $root/.git ]]; then read -r _ head <"$root/.git"; fi  # a work tree of git's says where its folder is
+  if [[ -f $head/logs/HEAD ]]; then sources+=("$head/logs/HEAD"); fi
   [[ -f $stamp && -z $(find "${sources[@]}" -newer "$stamp" -print -quit 2>&1) ]]
 }
 
