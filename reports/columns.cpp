@@ -44,7 +44,7 @@ constexpr std::string_view kStatusDetail =
     "was not tried. timeout: fewer samples than the minimum within the limit. failed: the kernel or the device "
     "reported an error. device_lost: the device can not be used any more. interrupted: the user stopped the sweep.";
 
-const std::array kColumns = {
+constexpr std::array kColumns = {
     Column{"schema_version", "", "Version of this list of columns; a reader refuses a higher one.",
            &Row::schema_version},
     Column{"run_id", "", "Names the sweep that wrote the row.", &Row::run_id},

@@ -62,6 +62,8 @@ std::string or_absent(const Optional& value, Format format) {
   return value ? format(static_cast<double>(*value)) : "n/a";
 }
 
+std::string or_absent_word(const std::string& word) { return word.empty() ? "n/a" : one_line(word); }
+
 struct Cell {
   const char* title;
   std::size_t width;
@@ -148,19 +150,19 @@ std::string outcome_text(const Row& row) {
   return text;
 }
 
-/// Rows of cells under titles, columns as wide as their widest cell; the first `left` columns are words.
-std::string plain_grid(const std::vector<std::vector<std::string>>& lines, std::size_t left, const TableStyle& style) {
+/// Rows of cells under titles, columns as wide as their widest cell; `left` are the columns aligned left.
+std::string plain_grid(const std::vector<std::vector<std::string>>& lines, const std::vector<bool>& left,
+                       const TableStyle& style) {
   std::vector<std::size_t> widths(lines.front().size());
   for (const auto& line : lines) {
     for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], cell_count(line[i]));
   }
   std::string grid;
   for (std::size_t n = 0; n < lines.size(); ++n) {
-    std::string text = " ";
+    std::string text;
     for (std::size_t i = 0; i < lines[n].size(); ++i) {
-      text += ' ';
-      text += i < left ? padded_right(lines[n][i], widths[i]) : padded_left(lines[n][i], widths[i]);
-      text += ' ';
+      text += "  ";
+      text += left[i] ? padded_right(lines[n][i], widths[i]) : padded_left(lines[n][i], widths[i]);
     }
     grid += n == 0 ? painted(without_trailing_spaces(text), kDim, style) : without_trailing_spaces(text);
     grid += '\n';
@@ -182,33 +184,43 @@ constexpr std::array<RatioColumn, 4> kRatios = {
 
 std::string speedup_grid(const std::vector<Speedup>& all, const AxisSplit& axes, const TableStyle& style) {
   std::vector<std::vector<std::string>> lines(1);
-  for (const Column* axis : axes.varying) lines[0].emplace_back(axis->name);
+  std::vector<bool> left;
+  for (const Column* axis : axes.varying) {
+    lines[0].emplace_back(axis->name);
+    left.push_back(std::holds_alternative<Text Row::*>(axis->field));
+  }
   lines[0].emplace_back("kernel");
+  left.push_back(true);
   for (const RatioColumn& column : kRatios) {
     if (any_of(all, column.ratio)) lines[0].emplace_back(column.title);
   }
+  left.resize(lines[0].size(), false);
   for (const Speedup& speedup : all) {
     std::vector<std::string>& line = lines.emplace_back();
-    for (const Column* axis : axes.varying) line.push_back(one_line(plain_text(*speedup.point, *axis)));
+    for (const Column* axis : axes.varying) line.push_back(or_absent_word(plain_text(*speedup.point, *axis)));
     line.push_back(one_line(speedup.kernel));
     for (const RatioColumn& column : kRatios) {
       if (any_of(all, column.ratio)) line.push_back(or_absent(speedup.*column.ratio, ratio_text));
     }
   }
-  return plain_grid(lines, axes.varying.size() + 1, style);
+  return plain_grid(lines, left, style);
 }
 
-std::string range_lines(const std::vector<Speedup>& all) {
-  std::string lines;
+/// One line per kernel with the geometric means, each with its least and greatest value.
+std::string mean_lines(const std::vector<Speedup>& all) {
+  std::vector<std::pair<std::string, std::string>> lines;
   for (const RatioColumn& column : kRatios) {
     for (const SpeedupRange& range : speedup_ranges(all, column.ratio)) {
       if (range.points < 2) continue;
-      lines += fmt::format("  {} {}: {} on geometric average over {} points ({} to {})\n", one_line(range.kernel),
-                           column.title, ratio_text(range.mean), range.points, ratio_text(range.low),
-                           ratio_text(range.high));
+      auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == range.kernel; });
+      if (line == lines.end()) line = lines.insert(lines.end(), {range.kernel, {}});
+      line->second += fmt::format("{}{} {} ({} to {}, {} points)", line->second.empty() ? "" : ", ", column.title,
+                                  ratio_text(range.mean), ratio_text(range.low), ratio_text(range.high), range.points);
     }
   }
-  return lines;
+  std::string text;
+  for (const auto& [kernel, means] : lines) text += fmt::format("{}: {}\n", one_line(kernel), means);
+  return text.empty() ? text : "Geometric means\n" + text;
 }
 
 }  // namespace
@@ -263,7 +275,7 @@ std::string table_summary(const Document& document, const EmitOptions& options, 
     text +=
         painted("  times: baseline / kernel; memory: peak of the baseline / peak of the kernel over the passes run\n",
                 kDim, style);
-    text += range_lines(all);
+    text += mean_lines(all);
   } else if (!all.empty()) {
     text += fmt::format("No speed-up over {}: no point has an ok row of both it and another kernel.\n",
                         one_line(options.baseline));
