@@ -60,7 +60,7 @@ Row measured_row(const std::string& kernel, const std::string& pass, double time
   row.err_abs_max = 1e-6;
   row.err_rel_max = 2.5e-6;
   row.err_tolerance = 2e-5;
-  row.err_tensor = "o";
+  row.err_tensor = std::string("o");
   return row;
 }
 
