@@ -1,0 +1,104 @@
+// Everything a user can ask for, as plain values. Every default of the program lives here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/device/device.hpp"
+#include "kernels/problem.hpp"
+
+namespace attnbench::cli {
+
+/// `--kernels flash:highway` is {flash, highway}; without a colon any variant.
+struct KernelChoice {
+  std::string name;
+  std::string variant;
+  bool operator==(const KernelChoice&) const = default;
+};
+
+/// One `--exclude` rule: a point that matches every term is left out, e.g. kernel=naive,seq_len=16384.
+struct ExcludeRule {
+  struct Term {
+    std::string axis;
+    std::string value;
+  };
+  std::vector<Term> terms;
+};
+
+/// The axes of a sweep; the plan is their product, except for zipped ones. Empty optional: chosen for the device.
+struct Axes {
+  std::vector<std::int64_t> d_model{16, 32, 64};
+  std::vector<std::int64_t> seq_len{256, 1024, 4096};
+  std::vector<std::int64_t> seq_len_k;  // empty: equal to seq_len
+  std::vector<std::int64_t> batch{8};
+  std::vector<std::int64_t> heads{1};
+  std::vector<std::int64_t> kv_heads;                // empty: equal to heads
+  std::optional<std::vector<kernels::Dtype>> dtype;  // CPU: fp32; CUDA: fp32, bf16
+  std::vector<bool> causal{true};
+  std::vector<std::int64_t> window{-1};  // keys to the left; -1 none
+  std::optional<double> scale;           // 1 / sqrt(head_dim)
+  std::vector<kernels::Pass> pass{kernels::Pass::kFwd, kernels::Pass::kBwd};
+  std::vector<KernelChoice> kernels;  // empty: every kernel of the device
+  std::vector<int> threads;           // empty: every processor this process may use
+  std::vector<std::vector<std::string>> zip;
+  std::vector<ExcludeRule> exclude;
+};
+
+enum class Color : std::uint8_t { kAuto, kAlways, kNever };
+
+/// How samples are taken and when to stop; units in the names.
+struct Sampling {
+  std::vector<kernels::CacheState> cache{kernels::CacheState::kCold};
+  kernels::Timing timing = kernels::Timing::kAuto;
+  int samples_min = 3;
+  int samples_max = 10000;
+  double time_min_s = 0.2;
+  double time_limit_s = 3.0;   // per row; at least samples_min samples are taken all the same
+  double noise_max_pct = 1.0;  // stop once the half width of the median's 95 % interval is below this share of it
+  bool deterministic = false;
+  bool sustained = false;  // --thermal sustained
+};
+
+/// Where results go. "-" is standard output.
+struct Outputs {
+  std::string out_dir;  // empty: attnbench-out/<UTC time>
+  std::string csv, json, md, gbench_json;
+  bool quiet = false;
+  Color color = Color::kAuto;
+
+  /// One of the writers owns standard output: what is for people goes to standard error then.
+  bool owns_stdout() const { return csv == "-" || json == "-" || md == "-" || gbench_json == "-"; }
+};
+
+struct SweepOptions {
+  Axes axes;
+  Sampling sampling;
+  Outputs outputs;
+  std::vector<std::string> devices{"auto"};  // auto, cpu, cuda, cuda:0, mock
+  std::uint64_t seed = 1;
+  std::string baseline = "naive";
+  bool dry_run = false;
+  bool try_oom = false;
+  bool resume = false;     // continue in out_dir
+  double run_limit_s = 0;  // whole run; 0: none; exit 124 when reached
+  std::string command;     // the command line as typed, for the rows
+};
+
+struct ReportOptions {
+  std::string input;  // a run directory or a rows.jsonl
+  Outputs outputs;
+  std::string baseline = "naive";
+};
+
+struct VerifyOptions {
+  std::string directory;
+  std::vector<KernelChoice> kernels;
+  std::vector<std::string> devices{"auto"};
+  std::optional<std::vector<kernels::Dtype>> dtype;
+  Outputs outputs;
+  std::string command;
+};
+
+}  // namespace attnbench::cli

@@ -1,0 +1,36 @@
+// One function per verb: options in, exit code out. Each lives in its own file, <verb>.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/cli/options.hpp"
+
+namespace attnbench::cli {
+
+struct ListOptions {
+  std::string what;  // kernels, devices, columns
+  std::vector<std::string> devices{"auto"};
+};
+
+struct ExplainOptions {
+  std::string column;
+};
+
+struct DoctorOptions {};
+
+/// The planned points as a Google Benchmark program; `benchmark_args` are its own flags, passed through.
+struct GbenchOptions {
+  SweepOptions sweep;
+  std::vector<std::string> benchmark_args;
+};
+
+int sweep_verb(const SweepOptions& options);
+int report_verb(const ReportOptions& options);
+int verify_verb(const VerifyOptions& options);
+int gbench_verb(const GbenchOptions& options);
+int list_verb(const ListOptions& options);
+int explain_verb(const ExplainOptions& options);
+int doctor_verb(const DoctorOptions& options);
+
+}  // namespace attnbench::cli
