@@ -205,8 +205,8 @@ run_tests() {
   local tree=$1 results status=0 summary=0
   shift
   results=$(mktemp)
-  ctest --test-dir "$tree" --no-tests=error --output-on-failure --output-junit "$results" -j "$(nproc)" "$@" ||
-    status=$?
+  ctest --test-dir "$tree" --no-tests=error --output-on-failure --output-junit "$results" --timeout 600 \
+    -j "$(nproc)" "$@" || status=$?
   "$root/scripts/ctest_summary" "$results" || summary=$?
   rm -f "$results"
   ((status == 0 && summary == 0)) || return 1
