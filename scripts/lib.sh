@@ -163,7 +163,7 @@ configure() {
 
 announce_build() {
   if [[ -x $build/attnbench ]]; then
-    say "sources changed: building"
+    if [[ $1 == all ]]; then say "building the program and the tests"; else say "sources changed: building"; fi
     return
   fi
   say "first run: building the program into $build (a few minutes; log in build/build.log)"
@@ -187,7 +187,7 @@ set_up() {
   fi
   if [[ $what == all ]] || ! up_to_date; then
     need_packages "${packages[@]}"
-    announce_build
+    announce_build "$what"
     # The stamp is of before the build: a source that changes meanwhile is newer.
     local started="$build/.attnbench-started"
     : >"$started"
