@@ -63,14 +63,16 @@ std::string context(const Document& document) {
   add("date", json_quote(last_text(document, &Row::time_utc)));
   add("host_name", json_quote(last_text(document, &Row::host)));
   add("executable", json_quote("attnbench"));
-  if (last.cores) add("num_cpus", std::to_string(*last.cores));
-  if (last.clock_mhz_median) add("mhz_per_cpu", fmt::format("{:.0f}", *last.clock_mhz_median));
+  // Readers with typed fields want these two always; the layout has no word for "not known" but 0.
+  add("num_cpus", std::to_string(last.cores.value_or(0)));
+  add("mhz_per_cpu", fmt::format("{:.0f}", last.clock_mhz_median.value_or(0)));
   const std::string governor = last_text(document, &Row::governor);
   if (!governor.empty()) add("cpu_scaling_enabled", governor == "performance" ? "false" : "true");
   add("caches", "[]");
   add("load_avg", fmt::format("[{}]", plain_text(last, *find_column("load_avg"))));
   add("library_version", json_quote("attnbench " + last_text(document, &Row::version)));
-  add("library_build_type", json_quote("release"));
+  const bool is_debug = last_text(document, &Row::flags).find("Debug") != std::string::npos;
+  add("library_build_type", json_quote(is_debug ? "debug" : "release"));
   for (const char* name : {"command", "commit", "device_name", "libraries", "compiler", "flags", "fingerprint"}) {
     std::unordered_set<std::string> seen;
     std::string values;

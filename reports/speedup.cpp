@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 14> kAxes = {"device",  "dtype",    "batc
                                                     "d_model", "head_dim", "seq_len", "seq_len_k", "causal",
                                                     "window",  "scale",    "threads", "cache"};
 constexpr std::array<std::string_view, 3> kPasses = {"fwd", "bwd", "fwd_bwd"};
+constexpr std::size_t kFwd = 0, kBwd = 1, kFwdBwd = 2;
 
 /// The rows of one kernel on one point, by pass; the last one where a pass is there twice.
 struct Entry {
@@ -46,13 +47,21 @@ Number time_ratio(const Row* base, const Row* row) {
   return *base->time_us_median / *row->time_us_median;
 }
 
+/// Passes whose peaks make up a training step: forward and backward where a backward was run, else what was run.
+std::vector<std::size_t> memory_passes(const Entry& base, const Entry& entry) {
+  const auto was_run = [&](std::size_t pass) {
+    return base.by_pass[pass] != nullptr || entry.by_pass[pass] != nullptr;
+  };
+  if (was_run(kBwd)) return was_run(kFwd) ? std::vector{kFwd, kBwd} : std::vector{kBwd};
+  return {was_run(kFwdBwd) ? kFwdBwd : kFwd};
+}
+
 Number memory_ratio(const Entry& base, const Entry& entry) {
   std::int64_t base_peak = 0;
   std::int64_t peak = 0;
-  for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+  for (const std::size_t pass : memory_passes(base, entry)) {
     const Row* of_base = base.by_pass[pass];
     const Row* of_entry = entry.by_pass[pass];
-    if (of_base == nullptr && of_entry == nullptr) continue;
     if (!is_ok(of_base) || !is_ok(of_entry) || !of_base->peak_bytes || !of_entry->peak_bytes) return {};
     base_peak = std::max(base_peak, *of_base->peak_bytes);
     peak = std::max(peak, *of_entry->peak_bytes);
@@ -122,9 +131,9 @@ std::vector<Speedup> speedups(const Document& document, std::string_view baselin
       if (is_baseline(*entry.point, baseline)) continue;
       Speedup speedup{entry.point, entry.kernel, {}, {}, {}, {}};
       if (base != group.entries.end()) {
-        speedup.fwd = time_ratio(base->by_pass[0], entry.by_pass[0]);
-        speedup.bwd = time_ratio(base->by_pass[1], entry.by_pass[1]);
-        speedup.fwd_bwd = time_ratio(base->by_pass[2], entry.by_pass[2]);
+        speedup.fwd = time_ratio(base->by_pass[kFwd], entry.by_pass[kFwd]);
+        speedup.bwd = time_ratio(base->by_pass[kBwd], entry.by_pass[kBwd]);
+        speedup.fwd_bwd = time_ratio(base->by_pass[kFwdBwd], entry.by_pass[kFwdBwd]);
         speedup.memory = memory_ratio(*base, entry);
       }
       all.push_back(std::move(speedup));

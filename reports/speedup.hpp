@@ -15,13 +15,14 @@ struct Speedup {
   const Row* point = nullptr;  // any row of the kernel on the point: for the axes
   std::string kernel;          // kernel, or kernel:variant where the run has several
   Number fwd, bwd, fwd_bwd;    // time of the baseline over time of the kernel
-  Number memory;               // peak of the baseline over peak of the kernel, each the highest over the passes run
+  Number memory;               // peak of the baseline over peak of the kernel, each the highest of forward and backward
 };
 
 /// Every kernel but the baseline, point by point in the order of the rows.
 ///
-/// Only rows that are ok count, and only such with the same clock (timing). The memory ratio is absent unless every
-/// pass that was asked of either side is ok on both: the peak of a forward alone is not that of a training step.
+/// Only rows that are ok count, and only such with the same clock (timing). The memory ratio is of the pair forward and
+/// backward, or of fwd_bwd, or of what else was run; every pass of it must be ok on both sides, since the peak of a
+/// forward alone is not that of a training step.
 /// `baseline` is a kernel or kernel:variant; of several variants of it the first counts.
 std::vector<Speedup> speedups(const Document& document, std::string_view baseline);
 

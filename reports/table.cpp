@@ -272,9 +272,9 @@ std::string table_summary(const Document& document, const EmitOptions& options, 
     text += painted(fmt::format("Speed-up over {}", one_line(options.baseline)), kBold, style);
     text += fmt::format(" ({})\n", one_line(axes_sentence(*points.front(), axes.fixed)));
     text += speedup_grid(all, axes, style);
-    text +=
-        painted("  times: baseline / kernel; memory: peak of the baseline / peak of the kernel over the passes run\n",
-                kDim, style);
+    text += painted("  time of the baseline / of the kernel; memory: the same of the peaks, forward and backward", kDim,
+                    style);
+    text += '\n';
     text += mean_lines(all);
   } else if (!all.empty()) {
     text += fmt::format("No speed-up over {}: no point has an ok row of both it and another kernel.\n",

@@ -30,6 +30,18 @@ TEST(Speedup, OfOnlyTheForwardTakesTheForwardPeak) {
   EXPECT_FALSE(all[0].bwd);
 }
 
+TEST(Speedup, OfMemoryIsOfThePairEvenWhenTheJointPassFailed) {
+  std::vector<Row> rows{measured_row("naive", "fwd", 900, 300),   measured_row("naive", "bwd", 100, 700),
+                        measured_row("flash", "fwd", 300, 100),   measured_row("flash", "bwd", 200, 50),
+                        measured_row("naive", "fwd_bwd", 900, 1), measured_row("flash", "fwd_bwd", 300, 1)};
+  rows[4].status = status::kOom;
+  EXPECT_DOUBLE_EQ(*speedups(pair_of(rows), "naive").at(0).memory, 7.0);
+  const Document only_joint =
+      pair_of({measured_row("naive", "fwd_bwd", 800, 9), measured_row("flash", "fwd_bwd", 200, 3)});
+  EXPECT_DOUBLE_EQ(*speedups(only_joint, "naive").at(0).fwd_bwd, 4.0);
+  EXPECT_DOUBLE_EQ(*speedups(only_joint, "naive").at(0).memory, 3.0);
+}
+
 TEST(Speedup, IsNeverMadeFromARowThatIsNotOk) {
   for (const char* word : {status::kIncorrect, status::kUnsupported, status::kOom, status::kOomPredicted,
                            status::kTimeout, status::kFailed, status::kDeviceLost, status::kInterrupted, "?", ""}) {
