@@ -56,11 +56,11 @@ inline float default_scale(std::int64_t head_dim) {
 struct KeyRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t count() const { return std::max<std::int64_t>(0, end - begin); }
+  constexpr std::int64_t count() const { return std::max<std::int64_t>(0, end - begin); }
 };
 
-/// Keys that query row i sees: the only place that knows the mask.
-inline KeyRange visible_keys(const Problem& problem, std::int64_t query) {
+/// Keys that query row i sees: the only place that knows the mask (constexpr, so that device code can call it too).
+constexpr KeyRange visible_keys(const Problem& problem, std::int64_t query) {
   const std::int64_t diagonal = query + problem.seq_k - problem.seq_q;
   KeyRange range{0, problem.seq_k};
   if (problem.causal) range.end = std::clamp<std::int64_t>(diagonal + 1, 0, problem.seq_k);
@@ -70,7 +70,7 @@ inline KeyRange visible_keys(const Problem& problem, std::int64_t query) {
 }
 
 /// Query rows that see key j: [first, last), the transpose of visible_keys.
-inline KeyRange visible_queries(const Problem& problem, std::int64_t key) {
+constexpr KeyRange visible_queries(const Problem& problem, std::int64_t key) {
   const std::int64_t offset = problem.seq_k - problem.seq_q;
   KeyRange range{0, problem.seq_q};
   if (problem.causal) range.begin = std::clamp<std::int64_t>(key - offset, 0, problem.seq_q);

@@ -1,3 +1,4 @@
+// The counts that work.hpp declares.
 #include "kernels/work.hpp"
 
 namespace attnbench::kernels {

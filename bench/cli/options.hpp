@@ -67,6 +67,9 @@ struct Outputs {
   std::string csv, json, md, gbench_json;
   bool quiet = false;
   Color color = Color::kAuto;
+
+  /// One of the writers owns standard output: what is for people goes to standard error then.
+  bool owns_stdout() const { return csv == "-" || json == "-" || md == "-" || gbench_json == "-"; }
 };
 
 struct SweepOptions {

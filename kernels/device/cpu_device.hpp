@@ -16,6 +16,8 @@ DeviceFacts cpu_facts();
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads);
+  /// With facts that the caller completed (libraries, instruction set).
+  CpuDevice(int threads, DeviceFacts facts);
   ~CpuDevice() override;
 
   /// Where CPU kernels run their loops. Stable between set_threads calls.
@@ -39,7 +41,8 @@ class CpuDevice : public Device {
  private:
   DeviceFacts facts_;
   std::unique_ptr<ThreadPool> pool_;
-  Buffer flush_;  // made on the first cold stopwatch, kept; not counted in any point's peak
+  struct Flush;  // made on the first cold stopwatch, kept; not counted in any point's peak
+  std::unique_ptr<Flush> flush_;
 };
 
 }  // namespace attnbench::kernels

@@ -42,6 +42,9 @@ struct DeviceFacts {
   int compute_capability = 0;                // CUDA: 90 for 9.0
   std::string isa;                           // CPU: best instruction set in use (AVX2, AVX3, NEON); CUDA: sm_90
   std::string driver;                        // CUDA driver version
+  std::string uuid;                          // CUDA: which board this is
+  std::optional<double> power_limit_w;       // CUDA: enforced limit, where NVML tells
+  std::optional<double> clock_max_mhz;       // CUDA: highest SM clock, where NVML tells
   std::vector<std::pair<std::string, std::string>> libraries;  // name, version, of what kernels here call
 };
 
@@ -87,6 +90,7 @@ struct StopwatchInfo {
   int launches_per_sample = 1;
   std::uint64_t flush_bytes = 0;      // written before each cold sample
   std::optional<double> overhead_us;  // time of an empty sample, reported and never subtracted
+  std::optional<double> launch_us;    // CUDA: host time of one launch call; above the sample's time, it is launch bound
   std::string note;                   // a sentence for the row when auto had to fall back
 };
 

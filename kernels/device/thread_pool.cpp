@@ -1,3 +1,4 @@
+// The workers of thread_pool.hpp: asleep between calls, so that they disturb no kernel.
 #include "kernels/device/thread_pool.hpp"
 
 #include <algorithm>

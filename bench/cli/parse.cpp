@@ -1,0 +1,326 @@
+// The only file with CLI11: it splits arguments into options and words and renders the help; values are parsed
+// elsewhere.
+#include "bench/cli/parse.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "bench/base/suggest.hpp"
+#include "bench/cli/settings.hpp"
+#include "bench/cli/version_text.hpp"
+
+extern char** environ;
+
+namespace attnbench::cli {
+namespace {
+
+using base::ErrorKind;
+using base::fail;
+using base::Result;
+
+struct VerbSpec {
+  std::string_view name;
+  std::string_view help;
+  std::string_view positional;  // metavar of its word, or empty
+  std::string_view positional_help;
+  bool positional_required = false;
+};
+
+constexpr std::array<VerbSpec, 8> kVerbs{{
+    {"sweep", "Measure every point of a plan; each row is kept as it finishes", "", "", false},
+    {"report", "Print or convert the rows of an earlier sweep", "RUN", "a run directory, or a rows.jsonl", true},
+    {"verify", "Check every kernel against reference tensors", "DIR", "a folder of safetensors files", true},
+    {"gbench", "Run the planned points as a Google Benchmark program", "", "", false},
+    {"list", "List kernels, devices or columns", "WHAT", "kernels, devices or columns", true},
+    {"explain", "Say what a column means and how it is computed", "COLUMN", "see list columns", true},
+    {"doctor", "Say what was found here, what is missing, what to type", "", "", false},
+    {"version", "Say what this binary was built from", "", "", false},
+}};
+
+constexpr std::string_view kGrammar =
+    "Values of a LIST:  256,1k,4k   256:1024:256   256:4096:x2   2^8..2^12   (k = Ki = 1024, M = Mi = 1024 * 1024)\n"
+    "Every option can also be ATTNBENCH_<OPTION> (ATTNBENCH_SEQ_LEN=4k) or a key of --config FILE (seq-len = \"4k\",\n"
+    "at the top or under [VERB]). A flag wins over the environment, that over the file, that over the default.";
+
+constexpr std::string_view kExamples =
+    "Start with:  attnbench sweep            the reference grid on the best device, in a few minutes\n"
+    "             attnbench sweep --dry-run  what that would be\n"
+    "             attnbench sweep --help     every axis and option\n"
+    "Exit codes:  0 fine, 1 gate failed, 2 usage, 3 a row incorrect or failed, 4 backend absent, 5 unreadable input,\n"
+    "             124 time limit, 130/143 interrupted with results kept";
+
+/// As CLI11's own, but an option that may repeat shows its metavar alone, without "...".
+class PlainFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();
+    return type.empty() ? "" : " " + type;
+  }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return "Usage: " + (name.empty() ? "attnbench" : name) + usage_words(app) + "\n";
+  }
+
+ private:
+  static std::string usage_words(const CLI::App* app) {
+    std::string words = app->get_parent() == nullptr ? " VERB" : "";
+    for (const CLI::Option* option : app->get_options()) {
+      if (option->get_positional()) words += " " + option->get_type_name();
+    }
+    return words + " [options]";
+  }
+};
+
+/// What CLI11 stores into: option values by name, and the verb's word. Addresses must stay put.
+struct Sink {
+  std::map<std::string, std::vector<std::string>> values;
+  std::map<std::string, bool> switches;
+  std::string word;
+};
+
+/// Arguments of the program, those for Google Benchmark apart.
+struct Split {
+  std::vector<std::string> own;
+  std::vector<std::string> benchmark;
+};
+
+Split split(std::span<const std::string> arguments) {
+  Split result;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      result.benchmark.insert(result.benchmark.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                              arguments.end());
+      break;
+    }
+    if (argument.rfind("--benchmark_", 0) == 0) {
+      result.benchmark.push_back(argument);
+      continue;
+    }
+    // --seq_len is --seq-len: columns are written with _, and people copy them.
+    std::string dashed = argument;
+    if (argument.rfind("--", 0) == 0) {
+      std::replace(dashed.begin(),
+                   dashed.begin() + static_cast<std::ptrdiff_t>(std::min(argument.find('='), argument.size())), '_',
+                   '-');
+    }
+    result.own.push_back(std::move(dashed));
+  }
+  return result;
+}
+
+CLI::App* add_verb(CLI::App& app, const VerbSpec& spec, Sink& sink) {
+  CLI::App* verb = app.add_subcommand(std::string(spec.name), std::string(spec.help));
+  verb->allow_extras();
+  if (!spec.positional.empty()) {
+    verb->add_option("word", sink.word, std::string(spec.positional_help))->type_name(std::string(spec.positional));
+  }
+  const unsigned bit = verb_bit(spec.name);
+  for (const OptionSpec& option : option_table()) {
+    if ((option.verbs & bit) == 0) continue;
+    std::string names = "--" + std::string(option.name);
+    if (!option.alias.empty()) names += ",--" + std::string(option.alias);
+    const std::string name(option.name);
+    if (option.metavar.empty()) {
+      verb->add_flag(names, sink.switches[name], std::string(option.help))->group(std::string(option.group));
+      continue;
+    }
+    verb->add_option(names, sink.values[name], std::string(option.help))
+        ->allow_extra_args(false)
+        ->type_name(std::string(option.metavar))
+        ->group(std::string(option.group));
+  }
+  if ((bit & (verb::kSweep | verb::kGbench)) != 0) verb->footer(std::string(kGrammar));
+  return verb;
+}
+
+std::vector<std::string_view> verb_names() {
+  std::vector<std::string_view> names;
+  for (const VerbSpec& spec : kVerbs) names.push_back(spec.name);
+  return names;
+}
+
+/// The first argument must be a verb (or a flag of the program).
+Result<void> check_verb(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || verb_bit(arguments.front()) != 0) return {};
+  const std::string& word = arguments.front();
+  if (word.rfind("-", 0) != 0) {
+    return fail(ErrorKind::kUsage, fmt::format("unknown verb \"{}\"{}", word, base::did_you_mean(word, verb_names())));
+  }
+  static constexpr std::array<std::string_view, 3> kFlags{"--help", "--version", "-h"};
+  if (std::find(kFlags.begin(), kFlags.end(), word) != kFlags.end()) return {};
+  const OptionSpec* option =
+      find_option(word.substr(word.find_first_not_of('-') == std::string::npos ? 0 : 2, word.find('=') - 2));
+  if (option != nullptr) {
+    return fail(ErrorKind::kUsage, fmt::format("a verb comes first; try attnbench {} {}",
+                                               (option->verbs & verb::kSweep) != 0 ? "sweep" : "VERB", word));
+  }
+  return fail(ErrorKind::kUsage, fmt::format("unknown option {}; try attnbench --help", word));
+}
+
+/// What CLI11 did not recognise: the first of it, and what was meant.
+Result<void> check_rest(const std::vector<std::string>& rest, const VerbSpec& spec) {
+  if (rest.empty()) return {};
+  const std::string& word = rest.front();
+  if (word.rfind("-", 0) != 0) {
+    const std::string takes = spec.positional.empty() ? "takes no word" : "takes one word";
+    return fail(ErrorKind::kUsage,
+                fmt::format("{} {}: \"{}\" is left over; see attnbench {} --help", spec.name, takes, word, spec.name));
+  }
+  const std::string name = word.substr(0, word.find('='));
+  std::vector<std::string> spelled;
+  for (const std::string_view known : option_names(verb_bit(spec.name))) spelled.push_back("--" + std::string(known));
+  const std::vector<std::string_view> known(spelled.begin(), spelled.end());
+  const std::string_view match = base::nearest(name, known);
+  const std::string hint =
+      match.empty() ? fmt::format("; see attnbench {} --help", spec.name) : fmt::format("; did you mean {}?", match);
+  return fail(ErrorKind::kUsage, fmt::format("{} has no option {}{}", spec.name, name, hint));
+}
+
+Result<std::vector<ConfigEntry>> read_config(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return fail(ErrorKind::kUnreadable, fmt::format("--config {}: the file cannot be opened; check the path", path));
+  }
+  std::vector<ConfigEntry> entries;
+  try {
+    CLI::ConfigTOML reader;
+    for (const CLI::ConfigItem& item : reader.from_config(file)) {
+      if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for the ends of a section
+      entries.push_back(
+          {fmt::format("{}", fmt::join(item.parents, ".")), item.name, fmt::format("{}", fmt::join(item.inputs, ","))});
+    }
+  } catch (const CLI::Error& error) {
+    return fail(ErrorKind::kUsage, fmt::format("--config {}: {}", path, error.what()));
+  }
+  return entries;
+}
+
+void add_flags(Settings& settings, const CLI::App& verb, const Sink& sink, unsigned bit) {
+  for (const OptionSpec& option : option_table()) {
+    if ((option.verbs & bit) == 0) continue;
+    const std::string spelled = "--" + std::string(option.name);
+    if (verb.get_option(spelled)->count() == 0) continue;
+    const std::string name(option.name);
+    if (option.metavar.empty()) {
+      settings.add(option, {sink.switches.at(name) ? "on" : "off", spelled});
+      continue;
+    }
+    const std::vector<std::string>& values = sink.values.at(name);
+    std::string value = values.back();
+    if (option.repeats) value = fmt::format("{}", fmt::join(values, std::string(1, option.joint)));
+    settings.add(option, {std::move(value), spelled});
+  }
+}
+
+Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sink& sink, const Split& arguments) {
+  const unsigned bit = verb_bit(spec.name);
+  if (bit != verb::kGbench && !arguments.benchmark.empty()) {
+    return fail(ErrorKind::kUsage, fmt::format("{} belongs to gbench; try attnbench gbench {}",
+                                               arguments.benchmark.front(), arguments.benchmark.front()));
+  }
+  if (!spec.positional.empty() && sink.word.empty()) {
+    return fail(ErrorKind::kUsage, fmt::format("{0} needs {1}: {2}; try attnbench {0} {3}", spec.name, spec.positional,
+                                               spec.positional_help, bit == verb::kList ? "kernels" : spec.positional));
+  }
+  switch (bit) {
+    case verb::kSweep:
+      return options;
+    case verb::kReport:
+      return ReportOptions{sink.word, options.outputs, options.baseline};
+    case verb::kVerify:
+      return VerifyOptions{sink.word,          options.axes.kernels, options.devices,
+                           options.axes.dtype, options.outputs,      options.command};
+    case verb::kGbench:
+      return GbenchOptions{std::move(options), arguments.benchmark};
+    case verb::kList:
+      return ListOptions{sink.word, options.devices};
+    case verb::kExplain:
+      return ExplainOptions{sink.word};
+    case verb::kDoctor:
+      return DoctorOptions{};
+    default:
+      return Printout{version_text()};
+  }
+}
+
+/// The command line as somebody would type it again.
+std::string typed(std::span<const std::string> arguments) {
+  std::string text = "attnbench";
+  for (const std::string& argument : arguments) {
+    const bool plain = !argument.empty() && argument.find_first_of(" \t\n'\"\\$`*?;&|<>()[]{}!#~") == std::string::npos;
+    std::string quoted = argument;
+    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4)) {
+      quoted.replace(at, 1, "'\\''");
+    }
+    text += plain ? " " + argument : " '" + quoted + "'";
+  }
+  return text;
+}
+
+Result<Command> parse_verb(CLI::App& app, const Sink& sink, const Split& arguments, const Environment& environment,
+                           std::string command) {
+  const CLI::App* verb = app.get_subcommands().front();
+  const VerbSpec& spec =
+      *std::find_if(kVerbs.begin(), kVerbs.end(), [&](const VerbSpec& v) { return v.name == verb->get_name(); });
+  if (auto ok = check_rest(verb->remaining(), spec); !ok) return tl::unexpected(ok.error());
+  const unsigned bit = verb_bit(spec.name);
+  Settings settings(bit);
+  add_flags(settings, *verb, sink, bit);
+  settings.add_environment(environment);
+  if (const Setting* config = settings.find("config")) {
+    const auto entries = read_config(config->value);
+    if (!entries) return tl::unexpected(entries.error());
+    if (auto ok = settings.add_config(config->value, *entries); !ok) return tl::unexpected(ok.error());
+  }
+  SweepOptions options;
+  options.command = std::move(command);
+  if (auto ok = settings.apply(options); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_together(options); !ok) return tl::unexpected(ok.error());
+  return command_of(spec, std::move(options), sink, arguments);
+}
+
+}  // namespace
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (text.rfind("ATTNBENCH_", 0) == 0 && equals != std::string_view::npos) {
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
+Result<Command> parse(std::span<const std::string> arguments, const Environment& environment) {
+  Split parts = split(arguments);
+  if (auto ok = check_verb(parts.own); !ok) return tl::unexpected(ok.error());
+  CLI::App app("Measures attention kernels: latency, memory and accuracy, forward and backward.", "attnbench");
+  app.formatter(std::make_shared<PlainFormatter>());
+  app.get_formatter()->column_width(24);
+  app.set_help_flag("-h,--help", "This text");
+  app.footer(std::string(kExamples));
+  bool version = false;
+  app.add_flag("--version", version, "What this binary was built from");
+  Sink sink;
+  for (const VerbSpec& spec : kVerbs) add_verb(app, spec, sink);
+  app.require_subcommand(0, 1);
+  try {
+    std::vector<std::string> reversed(parts.own.rbegin(), parts.own.rend());
+    app.parse(std::move(reversed));
+  } catch (const CLI::CallForHelp&) {
+    return Printout{app.help()};
+  } catch (const CLI::ParseError& error) {
+    return fail(ErrorKind::kUsage, error.what());
+  }
+  if (version) return Printout{version_text()};
+  if (app.get_subcommands().empty()) return Printout{app.help()};
+  return parse_verb(app, sink, parts, environment, typed(arguments));
+}
+
+}  // namespace attnbench::cli

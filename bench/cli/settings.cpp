@@ -1,0 +1,117 @@
+// Layers of settings and the checks that belong to a layer.
+#include "bench/cli/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "bench/base/suggest.hpp"
+
+namespace attnbench::cli {
+namespace {
+
+using base::ErrorKind;
+using base::fail;
+using base::Result;
+
+constexpr std::array<std::pair<std::string_view, unsigned>, 8> kVerbs{{{"sweep", verb::kSweep},
+                                                                       {"report", verb::kReport},
+                                                                       {"verify", verb::kVerify},
+                                                                       {"gbench", verb::kGbench},
+                                                                       {"list", verb::kList},
+                                                                       {"explain", verb::kExplain},
+                                                                       {"doctor", verb::kDoctor},
+                                                                       {"version", verb::kVersion}}};
+
+Result<void> unknown_key(const std::string& path, const ConfigEntry& entry, unsigned verbs) {
+  const std::vector<std::string_view> known = option_names(verbs);
+  const std::string_view match = base::nearest(entry.key, known);
+  const std::string hint = match.empty() ? "keys are the options without the dashes, e.g. seq-len = \"1k,4k\""
+                                         : fmt::format("did you mean \"{}\"?", match);
+  const std::string place = entry.section.empty() ? "" : " in [" + entry.section + "]";
+  return fail(ErrorKind::kUsage, fmt::format("{}: unknown key \"{}\"{}; {}", path, entry.key, place, hint));
+}
+
+}  // namespace
+
+std::string variable_of(std::string_view option) {
+  std::string name = "ATTNBENCH_";
+  for (const char c : option) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+unsigned verb_bit(std::string_view name) {
+  for (const auto& [word, bit] : kVerbs) {
+    if (word == name) return bit;
+  }
+  return 0;
+}
+
+const OptionSpec* find_option(std::string_view name) {
+  std::string dashed(name);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  for (const OptionSpec& option : option_table()) {
+    if (option.name == dashed || (!option.alias.empty() && option.alias == dashed)) return &option;
+  }
+  return nullptr;
+}
+
+std::vector<std::string_view> option_names(unsigned verb_bits) {
+  std::vector<std::string_view> names;
+  for (const OptionSpec& option : option_table()) {
+    if ((option.verbs & verb_bits) != 0) names.push_back(option.name);
+  }
+  return names;
+}
+
+const Setting* Settings::find(std::string_view option) const {
+  const auto found = values_.find(option);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+void Settings::add_environment(const Environment& environment) {
+  for (const OptionSpec& option : option_table()) {
+    if ((option.verbs & verb_) == 0) continue;
+    for (const std::string_view name : {option.name, option.alias}) {
+      if (name.empty()) continue;
+      const auto found = environment.find(variable_of(name));
+      if (found != environment.end() && !found->second.empty()) add(option, {found->second, found->first});
+    }
+  }
+}
+
+Result<void> Settings::add_config(const std::string& path, const std::vector<ConfigEntry>& entries) {
+  // A section is narrower than the top level, so its keys win over equal ones there.
+  for (const bool in_section : {true, false}) {
+    for (const ConfigEntry& entry : entries) {
+      if (entry.section.empty() == in_section) continue;
+      const unsigned section_verb = in_section ? verb_bit(entry.section) : ~0u;
+      if (section_verb == 0) {
+        std::vector<std::string_view> known;
+        for (const auto& [word, bit] : kVerbs) known.push_back(word);
+        return fail(ErrorKind::kUsage, fmt::format("{}: unknown section [{}]{}", path, entry.section,
+                                                   base::did_you_mean(entry.section, known)));
+      }
+      const OptionSpec* option = find_option(entry.key);
+      if (option == nullptr || option->apply == nullptr || (option->verbs & section_verb) == 0) {
+        return unknown_key(path, entry, section_verb);
+      }
+      const bool applies = (option->verbs & verb_) != 0 && (!in_section || section_verb == verb_);
+      if (applies) add(*option, {entry.value, path + ": " + entry.key});
+    }
+  }
+  return {};
+}
+
+Result<void> Settings::apply(SweepOptions& options) const {
+  for (const OptionSpec& option : option_table()) {
+    const Setting* setting = find(option.name);
+    if (setting == nullptr || option.apply == nullptr) continue;
+    if (auto ok = option.apply(options, *setting); !ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace attnbench::cli

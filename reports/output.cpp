@@ -1,0 +1,84 @@
+// Bytes to a file, whole or not at all.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "reports/emit.hpp"
+
+namespace attnbench::reports {
+
+namespace {
+
+tl::unexpected<base::Error> cannot_write(const std::string& path, int error_number) {
+  const std::string where = path == "-" ? "standard output" : path;
+  return base::fail(base::ErrorKind::kFailed, fmt::format("cannot write {}: {}", where, std::strerror(error_number)));
+}
+
+/// 0, or the errno of the write that failed.
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+base::Result<void> write_in_place(const std::string& path, std::string_view bytes) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return cannot_write(path, errno);
+  const int error_number = write_all(descriptor, bytes);
+  ::close(descriptor);
+  if (error_number != 0) return cannot_write(path, error_number);
+  return {};
+}
+
+/// Permissions of a new file under the process's mask, or those of the file that is replaced.
+mode_t mode_of(bool exists, const struct stat& facts) {
+  if (exists) return facts.st_mode & 07777;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
+}  // namespace
+
+base::Result<void> write_output(const std::string& path_or_dash, std::string_view bytes) {
+  if (path_or_dash == "-") {
+    std::fflush(stdout);  // what was printed before comes first
+    const int error_number = write_all(STDOUT_FILENO, bytes);
+    if (error_number != 0) return cannot_write(path_or_dash, error_number);
+    return {};
+  }
+  std::string path = path_or_dash;
+  struct stat facts {};
+  const bool exists = ::stat(path.c_str(), &facts) == 0;
+  if (exists && S_ISDIR(facts.st_mode)) return cannot_write(path, EISDIR);
+  if (exists && !S_ISREG(facts.st_mode)) return write_in_place(path, bytes);
+  if (exists) {
+    // Through a symbolic link the file it names is replaced, not the link.
+    char* const resolved = ::realpath(path.c_str(), nullptr);
+    if (resolved == nullptr) return cannot_write(path, errno);
+    path = resolved;
+    std::free(resolved);
+  }
+  std::string temporary = path + ".XXXXXX";
+  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) return cannot_write(path_or_dash, errno);
+  int error_number = write_all(descriptor, bytes);
+  if (error_number == 0 && ::fchmod(descriptor, mode_of(exists, facts)) != 0) error_number = errno;
+  if (::close(descriptor) != 0 && error_number == 0) error_number = errno;
+  if (error_number == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error_number = errno;
+  if (error_number == 0) return {};
+  ::unlink(temporary.c_str());
+  return cannot_write(path_or_dash, error_number);
+}
+
+}  // namespace attnbench::reports

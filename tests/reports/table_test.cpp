@@ -1,0 +1,72 @@
+#include "reports/table.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "reports/format.hpp"
+#include "sample_rows.hpp"
+
+namespace attnbench::reports {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string whole_table(const Document& document, const TableStyle& style) {
+  std::string table = table_header(style);
+  for (const Row& row : document.rows) table += table_row(row, style);
+  return table + table_summary(document, {}, style);
+}
+
+TEST(Table, MatchesItsGoldenFile) {
+  expect_golden("every_status.table.txt", whole_table(every_status(), {}));
+  expect_golden("every_status.table_color.txt", whole_table(every_status(), {true, 80}));
+}
+
+TEST(Table, FitsTheTerminal) {
+  Document document = every_status();
+  Row& row = document.rows[1];
+  row.kernel = "a_kernel_with_a_long_name";
+  row.batch = row.heads = row.seq_len = row.window = 1234567890123;
+  row.time_us_median = 1e30;
+  row.tflops = row.gbps = 123456;
+  row.fma_pct = 100;
+  row.err_rel_max = 1.5e-300;
+  row.peak_bytes = std::int64_t{1} << 62;
+  for (const int width : {0, 120, 119, 100, 80, 200}) {
+    std::istringstream lines(whole_table(document, {false, width}));
+    const std::size_t room = width == 0 ? 120 : static_cast<std::size_t>(width);
+    for (std::string line; std::getline(lines, line) && line != "";) EXPECT_LE(cell_count(line), room) << line;
+  }
+}
+
+TEST(Table, GivesTheWholeReasonOfARowWithoutNumbers) {
+  std::string reason;
+  for (int i = 0; i < 60; ++i) reason += "word" + std::to_string(i) + " ";
+  const std::string text = table_row(refused_row("blas", "fwd", status::kUnsupported, reason), {});
+  EXPECT_THAT(text, HasSubstr("unsupported: word0 word1"));
+  EXPECT_THAT(text, HasSubstr("word59"));
+  EXPECT_THAT(text, Not(HasSubstr("n/a")));
+}
+
+TEST(Table, KeepsControlCharactersOfARowFromTheTerminal) {
+  const std::string text = table_row(refused_row("blas\x1b[2J", "fwd", status::kFailed, "a\nb\rc\x1b[31m"), {});
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+}
+
+TEST(Table, UsesColorOnlyWhenAsked) {
+  EXPECT_THAT(whole_table(every_status(), {}), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(whole_table(every_status(), {true, 0}), HasSubstr("\x1b[31mincorrect"));
+}
+
+TEST(TableSummary, SaysWhyThereIsNoSpeedup) {
+  const Document document{"", {measured_row("flash", "fwd", 1, 1)}, {}};
+  EXPECT_THAT(table_summary(document, {}, {}), HasSubstr("No speed-up over naive"));
+  EXPECT_THAT(table_summary(document, {"flash"}, {}), HasSubstr("1 row: 1 ok"));
+}
+
+}  // namespace
+}  // namespace attnbench::reports
