@@ -7,9 +7,6 @@
 namespace attnbench::base {
 namespace {
 
-/// Below this the extremes of the sample cover the median with less than 95 %: 1 - 2 / 2^5 = 93.75 %.
-constexpr std::int64_t kLeastForInterval = 6;
-
 /// Empty when a value is NaN, so that every statistic of the sample is absent.
 std::vector<double> sorted(std::span<const double> values) {
   if (std::any_of(values.begin(), values.end(), [](double value) { return std::isnan(value); })) return {};

@@ -41,6 +41,9 @@ struct Summary {
 /// Middle value, or the mean of the two middle ones. Needs n >= 1.
 std::optional<double> median(std::span<const double> values);
 
+/// Below this the extremes of the sample cover the median with less than 95 %: 1 - 2 / 2^5 = 93.75 %.
+inline constexpr std::int64_t kLeastForInterval = 6;
+
 /// Ranks floor(n/2 - 0.98 sqrt n) and ceil(n/2 + 1 + 0.98 sqrt n), kept inside [1, n]: the normal approximation of the
 /// binomial that counts the values below the median. Needs n >= 6, the least n whose extremes cover 95 %.
 std::optional<Ranks> median_ci_ranks(std::int64_t count);

@@ -13,10 +13,11 @@ namespace {
 constexpr int kReserve = 1 << 16;
 
 /// One sample into the series; false when the stopwatch is done for.
-bool take_one(kernels::Stopwatch& stopwatch, Series& series, double& measured_s, const Surroundings& world) {
+bool take_one(kernels::Stopwatch& stopwatch, Series& series, const Surroundings& world) {
   const double begin = world.now_s();
   auto sample = stopwatch.take();
-  series.wall_s += world.now_s() - begin;
+  const bool declared = sample && stopwatch.info().timing == kernels::Timing::kDeclared;
+  series.wall_s += declared ? sample->time_us * 1e-6 : world.now_s() - begin;
   if (sample && !(sample->time_us > 0 && std::isfinite(sample->time_us))) {
     sample = base::fail(base::ErrorKind::kFailed, "the stopwatch gave a time of " + std::to_string(sample->time_us) +
                                                       " us; a sample must be positive");
@@ -29,7 +30,6 @@ bool take_one(kernels::Stopwatch& stopwatch, Series& series, double& measured_s,
   series.times_us.push_back(sample->time_us);
   if (sample->clock_mhz) series.clocks_mhz.push_back(*sample->clock_mhz);
   series.throttled += sample->throttled ? 1 : 0;
-  measured_s += sample->time_us * 1e-6;
   return true;
 }
 
@@ -43,22 +43,20 @@ Surroundings surroundings(std::function<bool()> interrupted) {
 std::vector<Series> take_samples(std::span<kernels::Stopwatch* const> stopwatches, const cli::Sampling& sampling,
                                  const Surroundings& world) {
   std::vector<Series> all(stopwatches.size());
-  std::vector<double> measured_s(stopwatches.size(), 0.0);
-  for (Series& series : all) {
-    const auto room = static_cast<std::size_t>(std::clamp(sampling.samples_max, 1, kReserve));
-    series.times_us.reserve(room);
-    series.clocks_mhz.reserve(room);
-  }
   std::vector<std::size_t> round;
-  for (std::size_t i = 0; i < stopwatches.size(); ++i) round.push_back(i);
+  for (std::size_t i = 0; i < stopwatches.size(); ++i) {
+    const auto room = static_cast<std::size_t>(std::clamp(sampling.samples_max, 1, kReserve));
+    all[i].times_us.reserve(room);
+    all[i].clocks_mhz.reserve(room);
+    round.push_back(i);
+  }
   while (!round.empty()) {
     for (auto lane = round.begin(); lane != round.end();) {
       if (world.interrupted()) return all;  // the default reason of those still here
       Series& series = all[*lane];
-      bool more = take_one(*stopwatches[*lane], series, measured_s[*lane], world);
+      bool more = take_one(*stopwatches[*lane], series, world);
       if (more) {
-        const Progress progress{series.times_us, measured_s[*lane], series.wall_s};
-        if (const auto reason = should_stop(progress, sampling)) {
+        if (const auto reason = should_stop({series.times_us, series.wall_s}, sampling)) {
           series.stop = *reason;
           more = false;
         }

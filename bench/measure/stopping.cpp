@@ -27,11 +27,15 @@ std::optional<StopReason> should_stop(const Progress& progress, const cli::Sampl
     return std::nullopt;
   }
   if (count >= sampling.samples_max) return StopReason::kSamples;
-  if (progress.measured_s >= sampling.time_min_s && worth_a_look(count)) {
+  if (progress.wall_s >= sampling.time_min_s && worth_a_look(count)) {
     const auto noise = base::relative_half_width(progress.times_us);
     if (noise && *noise * 100 <= sampling.noise_max_pct) return StopReason::kNoise;
   }
   if (progress.wall_s >= sampling.time_limit_s) return StopReason::kTimeLimit;
+  const double per_sample_s = progress.wall_s / static_cast<double>(count);
+  if (count < base::kLeastForInterval && per_sample_s * base::kLeastForInterval > sampling.time_limit_s) {
+    return StopReason::kTimeLimit;
+  }
   return std::nullopt;
 }
 
