@@ -3,7 +3,6 @@
 
 namespace attnbench {
 #ifdef PENDING_RUN
-int cli::verify_verb(const VerifyOptions&) { return 3; }
 int cli::gbench_verb(const GbenchOptions&) { return 3; }
 #endif
 }  // namespace attnbench
