@@ -1,0 +1,34 @@
+// Cases as a Google Benchmark program: its flags, its console, its JSON, our clock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/base/error.hpp"
+
+namespace attnbench::measure {
+
+/// A case that is ready to be timed, or why it is not.
+struct GbenchSession {
+  std::string error;                                       // not empty: the benchmark is skipped with it
+  std::string label;                                       // shown beside the times
+  std::function<base::Result<double>()> take_us;           // one sample, microseconds
+  std::vector<std::pair<std::string, double>> per_launch;  // shown as rates: FLOP, bytes
+  std::vector<std::pair<std::string, double>> plain;       // shown as they are
+};
+
+struct GbenchCase {
+  std::string name;
+  std::int64_t iterations = 1;  // always set: with manual time the library's own search for a number may never end
+  std::function<GbenchSession()> open;  // called when the library gets to it, so that listing touches no device
+};
+
+/// Hands the cases and the library's own flags to Google Benchmark. Returns the exit code: 0, kUsage for a flag that it
+/// does not know, kRowFailed when a case ended in an error.
+int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
+               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context);
+
+}  // namespace attnbench::measure
