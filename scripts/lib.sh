@@ -163,7 +163,7 @@ configure() {
 
 announce_build() {
   if [[ -x $build/attnbench ]]; then
-    say "sources changed: building"
+    if [[ $1 == all ]]; then say "building the program and the tests"; else say "sources changed: building"; fi
     return
   fi
   say "first run: building the program into $build (a few minutes; log in build/build.log)"
@@ -187,7 +187,7 @@ set_up() {
   fi
   if [[ $what == all ]] || ! up_to_date; then
     need_packages "${packages[@]}"
-    announce_build
+    announce_build "$what"
     # The stamp is of before the build: a source that changes meanwhile is newer.
     local started="$build/.attnbench-started"
     : >"$started"
@@ -205,8 +205,8 @@ run_tests() {
   local tree=$1 results status=0 summary=0
   shift
   results=$(mktemp)
-  ctest --test-dir "$tree" --no-tests=error --output-on-failure --output-junit "$results" -j "$(nproc)" "$@" ||
-    status=$?
+  ctest --test-dir "$tree" --no-tests=error --output-on-failure --output-junit "$results" --timeout 600 \
+    -j "$(nproc)" "$@" || status=$?
   "$root/scripts/ctest_summary" "$results" || summary=$?
   rm -f "$results"
   ((status == 0 && summary == 0)) || return 1

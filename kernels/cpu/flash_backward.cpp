@@ -10,7 +10,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/flash_job.hpp"
-#include "kernels/cpu/flash_rows-inl.h"
+#include "kernels/cpu/flash_mask-inl.h"
+#include "kernels/cpu/flash_pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attnbench::kernels::HWY_NAMESPACE {

@@ -3,13 +3,16 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/flash_forward.cpp"
+#include <atomic>
 #include <cmath>
 #include <numbers>
+#include <thread>
 
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/flash_job.hpp"
-#include "kernels/cpu/flash_rows-inl.h"
+#include "kernels/cpu/flash_mask-inl.h"
+#include "kernels/cpu/flash_pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attnbench::kernels::HWY_NAMESPACE {
@@ -95,10 +98,10 @@ float weights_of_row(float* HWY_RESTRICT scores, KeyRange span, float shift) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
 }
 
-// One row of the online softmax: scores become weights in place. `seen` is the visible part of `span`, which is what
-// later products read.
-void softmax_row(float* scores, KeyRange span, KeyRange seen, float& row_max, float& row_sum, float* out,
-                 std::int64_t width) {
+// Moves a row of the online softmax to the maximum that its new scores bring; returns what to subtract from them.
+// `seen` is the visible part of `span`, which is what later products read.
+float raise_maximum(float* scores, KeyRange span, KeyRange seen, float& row_max, float& row_sum, float* out,
+                    std::int64_t width) {
   float new_max = max_of_row(scores, span, row_max);
   if (seen.count() > 0 && !(std::fabs(new_max) < kLargest)) {
     saturate(scores, seen.begin, seen.end);
@@ -106,15 +109,33 @@ void softmax_row(float* scores, KeyRange span, KeyRange seen, float& row_max, fl
   }
   // No visible key so far: every score is -inf and every weight 0, which -inf - -inf would not give.
   const float shift = new_max == -kInfinity ? 0.0f : new_max;
-  const float sum = weights_of_row(scores, span, shift);
-  if (new_max == row_max) {
-    row_sum += sum;
-    return;
+  if (new_max != row_max) {
+    const float alpha = exp2_negative(row_max - shift);
+    row_sum *= alpha;
+    scale_row(out, alpha, width, out);
+    row_max = new_max;
   }
-  const float alpha = exp2_negative(row_max - shift);
-  row_sum = row_sum * alpha + sum;
-  row_max = new_max;
-  scale_row(out, alpha, width, out);
+  return shift;
+}
+
+// Scores of a group of rows become weights in place. All maxima come first: the rows are independent, so that the
+// latency of one row's reductions hides behind the next row's work.
+void softmax_group(const FlashForwardJob& job, const ForwardBlock& block, std::int64_t first, std::int64_t count,
+                   bool partial) {
+  const FlashBlocks& b = job.plan.blocks;
+  const std::int64_t last = HWY_MIN(first + kFlashGroup, block.rows);
+  const KeyRange span = partial ? widened({block.begin, block.end}, first, last - 1) : KeyRange{0, count};
+  float shift[kFlashGroup];
+  for (std::int64_t row = first; row < last; ++row) {
+    const KeyRange seen{block.begin[row], block.end[row]};
+    float* const scores = block.scores + row * b.keys;
+    if (partial) fill_unseen(scores, span, seen, -kInfinity);
+    shift[row - first] =
+        raise_maximum(scores, span, seen, block.row_max[row], block.row_sum[row], block.out + row * b.width, b.width);
+  }
+  for (std::int64_t row = first; row < last; ++row) {
+    block.row_sum[row] += weights_of_row(block.scores + row * b.keys, span, shift[row - first]);
+  }
 }
 
 // Scores, weights and weighted values of one block of keys.
@@ -131,17 +152,7 @@ void forward_keys(const FlashForwardJob& job, const ForwardBlock& block, std::in
   const float* const keys = floats(job.args->workspace, plan.keys) + pair * plan.key_floats + key * p.head_dim;
   const std::int64_t columns = (count + b.isa.panel - 1) / b.isa.panel * b.isa.panel;
   multiply({block.query, b.width}, block.rows, keys, p.head_dim, columns, ranges, block.scores, b.keys);
-  for (std::int64_t row = 0; row < block.rows; ++row) {
-    const std::int64_t group = row / kFlashGroup * kFlashGroup;
-    KeyRange span{0, count};
-    const KeyRange seen{block.begin[row], block.end[row]};
-    float* const scores = block.scores + row * b.keys;
-    if (partial) {
-      span = widened(ranges, group, HWY_MIN(group + kFlashGroup, block.rows) - 1);
-      fill_unseen(scores, span, seen, -kInfinity);
-    }
-    softmax_row(scores, span, seen, block.row_max[row], block.row_sum[row], block.out + row * b.width, b.width);
-  }
+  for (std::int64_t row = 0; row < block.rows; row += kFlashGroup) softmax_group(job, block, row, count, partial);
   const bool odd = static_cast<unsigned char*>(
                        job.args->workspace)[plan.odd + static_cast<std::size_t>(pair * b.k_blocks + key_block)] != 0;
   const float* const values = floats(job.args->workspace, plan.values) + pair * plan.value_floats;
@@ -152,7 +163,7 @@ void forward_keys(const FlashForwardJob& job, const ForwardBlock& block, std::in
 float natural_lse(float row_max, float sum) {
   if (sum == 0) return -kInfinity;
   if (std::fabs(row_max) == kLargest) return row_max + 0 * sum;  // saturated, unless some weight is NaN
-  return static_cast<float>(static_cast<double>(row_max) * std::numbers::ln2 + std::log(static_cast<double>(sum)));
+  return static_cast<float>(static_cast<double>(row_max) * std::numbers::ln2 + static_cast<double>(std::log(sum)));
 }
 
 void finish_rows(const FlashForwardJob& job, const ForwardBlock& block) {
@@ -211,13 +222,26 @@ void forward_item(const FlashForwardJob& job, std::int64_t item, int thread) {
 
 FlashIsa isa() { return {lanes(), panel_width()}; }
 
+// One loop for both steps, since waking the pool twice costs more than packing a short problem. The pool hands items
+// out in order: whoever gets a block of queries knows that all packing is done or under way on other threads.
 void forward(const FlashForwardJob& job) {
   const Problem& p = job.args->problem;
   const FlashBlocks& b = job.plan.blocks;
-  job.pool->parallel_for(p.batch * p.kv_heads * b.k_blocks,
-                         [&job](std::int64_t item, int thread) HWY_ATTR { pack_keys(job, item, thread); });
-  job.pool->parallel_for(p.batch * p.heads * b.q_blocks,
-                         [&job](std::int64_t item, int thread) HWY_ATTR { forward_item(job, item, thread); });
+  struct Steps {
+    const FlashForwardJob& job;
+    std::int64_t packs;
+    std::atomic<std::int64_t> packed{0};
+  } steps{job, p.batch * p.kv_heads * b.k_blocks};
+  job.pool->parallel_for(steps.packs + p.batch * p.heads * b.q_blocks,
+                         [&steps](std::int64_t item, int thread) HWY_ATTR {
+                           if (item < steps.packs) {
+                             pack_keys(steps.job, item, thread);
+                             steps.packed.fetch_add(1, std::memory_order_release);
+                             return;
+                           }
+                           while (steps.packed.load(std::memory_order_acquire) < steps.packs) std::this_thread::yield();
+                           forward_item(steps.job, item - steps.packs, thread);
+                         });
 }
 
 }  // namespace attnbench::kernels::HWY_NAMESPACE

@@ -40,7 +40,7 @@ std::int64_t choose_slots(std::int64_t heads, std::int64_t threads, std::int64_t
 
 FlashForwardPlan plan_flash_forward(const Problem& p, int threads, const FlashIsa& isa) {
   FlashForwardPlan plan;
-  plan.blocks = cut(p, isa, 96, 192);
+  plan.blocks = cut(p, isa, 48, 384);
   const FlashBlocks& b = plan.blocks;
   const std::int64_t kv_heads = p.batch * p.kv_heads;
   plan.key_floats = b.padded_k * p.head_dim;

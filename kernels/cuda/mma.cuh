@@ -124,7 +124,10 @@ __device__ __forceinline__ std::uint32_t non_finite_bits(std::uint32_t r) {
 template <typename E>
 __device__ __forceinline__ std::uint32_t finite_or_zero(std::uint32_t r) {
   const std::uint32_t carry = (r & Element<E>::kExponent) + Element<E>::kExponentCarry;
-  return r & ~__byte_perm(carry, 0, 0xbb99);  // 0xbb99 replicates the two sign bits over their halves
+  // 0xbb99 replicates the two sign bits over their halves; __byte_perm would drop that mode (it masks it off).
+  std::uint32_t mask;
+  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(carry));
+  return r & ~mask;
 }
 
 /// Splits the pair into 16-bit planes: plane 0 rounds, plane 1 holds what plane 0 lost (kPlanes 2 only).

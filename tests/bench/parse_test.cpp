@@ -36,78 +36,12 @@ TEST(Parse, ASweepWithoutOptionsHasTheDefaults) {
   EXPECT_EQ(options.command, "attnbench sweep");
 }
 
-TEST(Parse, EveryOptionReachesItsField) {
-  const SweepOptions o = sweep({"--d-model",
-                                "64",
-                                "--seq-len",
-                                "1k,2k",
-                                "--seq-len-k",
-                                "4k",
-                                "--batch",
-                                "2",
-                                "--heads",
-                                "4",
-                                "--kv-heads",
-                                "2",
-                                "--dtype",
-                                "bf16",
-                                "--causal",
-                                "off",
-                                "--window",
-                                "none,128",
-                                "--scale",
-                                "0.5",
-                                "--pass",
-                                "fwd",
-                                "--kernels",
-                                "blas,flash:x",
-                                "--threads",
-                                "2",
-                                "--device",
-                                "cpu",
-                                "--cache",
-                                "both",
-                                "--timing",
-                                "wall",
-                                "--baseline",
-                                "cublas",
-                                "--seed",
-                                "9",
-                                "--zip",
-                                "batch,heads",
-                                "--exclude",
-                                "kernel=naive",
-                                "--dry-run",
-                                "--try-oom",
-                                "--out",
-                                "dir",
-                                "--resume",
-                                "--csv",
-                                "a.csv",
-                                "--json",
-                                "-",
-                                "--md",
-                                "b.md",
-                                "--gbench-json",
-                                "g.json",
-                                "--quiet",
-                                "--color",
-                                "never",
-                                "--min-samples",
-                                "5",
-                                "--max-samples",
-                                "50",
-                                "--min-time",
-                                "100ms",
-                                "--time-limit",
-                                "2",
-                                "--max-noise",
-                                "2%",
-                                "--run-limit",
-                                "3min",
-                                "--deterministic",
-                                "--thermal",
-                                "sustained"});
+TEST(Parse, EveryAxisReachesItsField) {
+  const SweepOptions o =
+      sweep({"--d-model", "64",       "--seq-len",  "1k,2k", "--seq-len-k", "4k",   "--batch",   "2",
+             "--heads",   "4",        "--kv-heads", "2",     "--dtype",     "bf16", "--causal",  "off",
+             "--window",  "none,128", "--scale",    "0.5",   "--pass",      "fwd",  "--kernels", "blas,flash:x",
+             "--threads", "2",        "--device",   "cpu",   "--cache",     "both"});
   EXPECT_THAT(o.axes.d_model, ElementsAre(64));
   EXPECT_THAT(o.axes.seq_len, ElementsAre(1024, 2048));
   EXPECT_THAT(o.axes.seq_len_k, ElementsAre(4096));
@@ -123,26 +57,44 @@ TEST(Parse, EveryOptionReachesItsField) {
   EXPECT_THAT(o.axes.threads, ElementsAre(2));
   EXPECT_THAT(o.devices, ElementsAre("cpu"));
   EXPECT_EQ(o.sampling.cache.size(), 2u);
+}
+
+TEST(Parse, EverySamplingOptionReachesItsField) {
+  const SweepOptions o = sweep({"--timing", "wall", "--seed", "9", "--min-samples", "5", "--max-samples", "50",
+                                "--min-time", "100ms", "--time-limit", "2", "--max-noise", "2%", "--run-limit", "3min",
+                                "--deterministic", "--thermal", "sustained"});
   EXPECT_EQ(o.sampling.timing, kernels::Timing::kWall);
-  EXPECT_EQ(o.baseline, "blas");
   EXPECT_EQ(o.seed, 9u);
-  EXPECT_EQ(o.axes.zip.size(), 1u);
-  EXPECT_EQ(o.axes.exclude.size(), 1u);
-  EXPECT_TRUE(o.dry_run && o.try_oom && o.resume && o.outputs.quiet);
-  EXPECT_EQ(o.outputs.out_dir, "dir");
-  EXPECT_EQ(o.outputs.csv, "a.csv");
-  EXPECT_EQ(o.outputs.json, "-");
-  EXPECT_EQ(o.outputs.md, "b.md");
-  EXPECT_EQ(o.outputs.gbench_json, "g.json");
-  EXPECT_TRUE(o.outputs.owns_stdout());
-  EXPECT_EQ(o.outputs.color, Color::kNever);
   EXPECT_EQ(o.sampling.samples_min, 5);
   EXPECT_EQ(o.sampling.samples_max, 50);
   EXPECT_DOUBLE_EQ(o.sampling.time_min_s, 0.1);
   EXPECT_DOUBLE_EQ(o.sampling.time_limit_s, 2.0);
   EXPECT_DOUBLE_EQ(o.sampling.noise_max_pct, 2.0);
   EXPECT_DOUBLE_EQ(o.run_limit_s, 180.0);
-  EXPECT_TRUE(o.sampling.deterministic && o.sampling.sustained);
+  EXPECT_TRUE(o.sampling.deterministic);
+  EXPECT_TRUE(o.sampling.sustained);
+}
+
+TEST(Parse, EveryOutputAndPlanOptionReachesItsField) {
+  const SweepOptions o =
+      sweep({"--zip",  "batch,heads",   "--exclude", "kernel=naive", "--dry-run", "--try-oom", "--resume", "--baseline",
+             "cublas", "--out",         "dir",       "--csv",        "a.csv",     "--json",    "-",        "--md",
+             "b.md",   "--gbench-json", "g.json",    "--quiet",      "--color",   "never"});
+  EXPECT_EQ(o.axes.zip.size(), 1u);
+  EXPECT_EQ(o.axes.exclude.size(), 1u);
+  EXPECT_TRUE(o.dry_run);
+  EXPECT_TRUE(o.try_oom);
+  EXPECT_TRUE(o.resume);
+  EXPECT_EQ(o.baseline, "blas");
+  EXPECT_EQ(o.outputs.out_dir, "dir");
+  EXPECT_EQ(o.outputs.csv, "a.csv");
+  EXPECT_EQ(o.outputs.json, "-");
+  EXPECT_EQ(o.outputs.md, "b.md");
+  EXPECT_EQ(o.outputs.gbench_json, "g.json");
+  EXPECT_TRUE(o.outputs.quiet);
+  EXPECT_TRUE(o.outputs.owns_stdout());
+  EXPECT_FALSE(sweep({"--csv", "a.csv"}).outputs.owns_stdout());
+  EXPECT_EQ(o.outputs.color, Color::kNever);
 }
 
 TEST(Parse, SpellingsThatPeopleCopyAreTaken) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hwy/targets.h"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/kernel.hpp"
 #include "kernels/oracle/oracle.hpp"
@@ -349,6 +350,24 @@ TEST(Flash, VeryNegativeScoresWeighNothing) {
   const OracleForward want = oracle_forward(all.problem, {all.q.view(), all.k.view(), all.v.view(), all.dout.view()});
   expect_close(all.o.values(), want.o, 2e-5, "o", all.problem);
   expect_close(all.lse, want.lse, 2e-5, "lse", all.problem);
+}
+
+TEST(Flash, MatchesTheOracleOnEveryInstructionSetThatWasCompiledIn) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    for (const std::int64_t head_dim : {1, 7, 16, 40, 65}) {
+      for (const Dtype dtype : {Dtype::kFp32, Dtype::kBf16, Dtype::kFp16}) {
+        Problem p = make_problem(101, 130, head_dim, true);
+        p.dtype = dtype;
+        Case c(p, 10);
+        SCOPED_TRACE(hwy::TargetName(target));
+        run_and_check(c);
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 TEST(Flash, IsBitwiseEqualOverRuns) {

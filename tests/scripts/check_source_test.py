@@ -202,6 +202,7 @@ class CheckSource(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
 
 
+@unittest.skipUnless(os.path.exists(os.path.join(TOP, ".git")), "these files are no checkout of git's")
 class ThisTree(unittest.TestCase):
     def test_the_tree_that_this_test_lies_in_keeps_the_rules(self):
         done = subprocess.run([sys.executable, "-B", CHECK, "--no-format"], capture_output=True, text=True, check=False)

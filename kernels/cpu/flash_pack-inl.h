@@ -1,14 +1,12 @@
-// Vector exponential, packing and mask edges of the flash kernel, written once for every instruction set.
-#if defined(ATTNBENCH_FLASH_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTNBENCH_FLASH_ROWS_INL_H_
-#undef ATTNBENCH_FLASH_ROWS_INL_H_
+// Reading, writing and packing rows for the flash kernel, written once for every instruction set.
+#if defined(ATTNBENCH_FLASH_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTNBENCH_FLASH_PACK_INL_H_
+#undef ATTNBENCH_FLASH_PACK_INL_H_
 #else
-#define ATTNBENCH_FLASH_ROWS_INL_H_
+#define ATTNBENCH_FLASH_PACK_INL_H_
 #endif
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/flash_gemm-inl.h"
@@ -16,33 +14,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace attnbench::kernels::HWY_NAMESPACE {
-
-inline constexpr float kLog2E = 1.44269504088896340736f;
-inline constexpr float kLargest = std::numeric_limits<float>::max();
-inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-/// 2^x for x <= 0 within 2.1e-7 relative; exactly 0 from -127 down (-inf included), NaN for NaN.
-///
-/// x is split into an integer n and |r| <= 1/2. Adding 1.5 * 2^23 + 127 rounds x to an integer and leaves n + 127 in
-/// the low bits, where a shift makes them the exponent of 2^n (0 for n = -127). 2^r is 1 + r g(r), g a polynomial
-/// through the Chebyshev nodes of [-1/2, 1/2]. The scale is multiplied, not added to the exponent, so that a NaN stays
-/// one.
-HWY_INLINE VF exp2_negative(VF x) {
-  const DF d;
-  const hn::RebindToUnsigned<DF> du;
-  const VF magic = hn::Set(d, 12582912.0f + 127.0f);
-  x = hn::Max(hn::Set(d, -127.0f), x);
-  const VF shifted = hn::Add(x, magic);
-  const VF r = hn::Sub(x, hn::Sub(shifted, magic));
-  VF g = hn::MulAdd(hn::Set(d, 0.0013381302f), r, hn::Set(d, 0.0096663684f));
-  g = hn::MulAdd(g, r, hn::Set(d, 0.0555038117f));
-  g = hn::MulAdd(g, r, hn::Set(d, 0.2402234972f));
-  g = hn::MulAdd(g, r, hn::Set(d, 0.6931471825f));
-  g = hn::MulAdd(g, r, hn::Set(d, 1.0f));
-  return hn::Mul(g, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
-}
-
-inline float exp2_negative(float x) { return hn::GetLane(exp2_negative(hn::Set(DF(), x))); }
 
 inline VF load_floats(const float* from) { return hn::LoadU(DF(), from); }
 
@@ -142,65 +113,41 @@ inline void pack_row(const float* HWY_RESTRICT from, float factor, std::int64_t 
   }
 }
 
-/// Packs keys [first, first + count) of a [Sk, D] head transposed: one panel [D][panel], as multiply() wants its right
-/// operand; missing keys are zero. `rows` receives the keys as they are, each `width` long.
+#if HWY_TARGET != HWY_SCALAR
+/// to[j * stride + i] = from[i * width + j] for i, j in [0, 4).
+inline void transpose_4x4(const float* HWY_RESTRICT from, std::int64_t width, std::int64_t stride,
+                          float* HWY_RESTRICT to) {
+  const hn::FixedTag<float, 4> d;
+  const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + width);
+  const auto r2 = hn::LoadU(d, from + 2 * width), r3 = hn::LoadU(d, from + 3 * width);
+  const auto lower01 = hn::InterleaveLower(d, r0, r1), upper01 = hn::InterleaveUpper(d, r0, r1);
+  const auto lower23 = hn::InterleaveLower(d, r2, r3), upper23 = hn::InterleaveUpper(d, r2, r3);
+  hn::StoreU(hn::ConcatLowerLower(d, lower23, lower01), d, to);
+  hn::StoreU(hn::ConcatUpperUpper(d, lower23, lower01), d, to + stride);
+  hn::StoreU(hn::ConcatLowerLower(d, upper23, upper01), d, to + 2 * stride);
+  hn::StoreU(hn::ConcatUpperUpper(d, upper23, upper01), d, to + 3 * stride);
+}
+#endif
+
+/// Transposes `count` rows of `width` floats into one panel [depth][panel], as multiply() wants its right operand;
+/// missing rows are zero.
 inline void pack_transposed(const float* HWY_RESTRICT rows, std::int64_t width, std::int64_t count, std::int64_t depth,
                             float* HWY_RESTRICT to) {
   const std::int64_t panel = panel_width();
-  for (std::int64_t k = 0; k < depth; ++k) {
+  std::int64_t done = 0;
+#if HWY_TARGET != HWY_SCALAR
+  if (count == panel) {
+    for (; done + 4 <= depth; done += 4) {
+      for (std::int64_t key = 0; key < panel; key += 4) {
+        transpose_4x4(rows + key * width + done, width, panel, to + done * panel + key);
+      }
+    }
+  }
+#endif
+  for (std::int64_t k = done; k < depth; ++k) {
     for (std::int64_t key = 0; key < count; ++key) to[k * panel + key] = rows[key * width + k];
     for (std::int64_t key = count; key < panel; ++key) to[k * panel + key] = 0;
   }
-}
-
-/// Fills `begin` and `end` (each [rows]) for query rows [row, row + rows) and keys [key, key + keys).
-inline bool fill_row_ranges(const Problem& p, std::int64_t row, std::int64_t rows, std::int64_t key, std::int64_t keys,
-                            std::int32_t* begin, std::int32_t* end) {
-  bool masked = false;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const KeyRange seen = visible_keys(p, row + r);
-    begin[r] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen.begin - key, 0, keys));
-    end[r] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen.end - key, 0, keys));
-    masked = masked || begin[r] != 0 || end[r] != keys;
-  }
-  return masked;
-}
-
-/// As fill_row_ranges, transposed: per key the query rows that see it.
-inline void fill_column_ranges(const Problem& p, std::int64_t row, std::int64_t rows, std::int64_t key,
-                               std::int64_t keys, std::int32_t* begin, std::int32_t* end) {
-  for (std::int64_t c = 0; c < keys; ++c) {
-    const KeyRange seen = visible_queries(p, key + c);
-    begin[c] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen.begin - row, 0, rows));
-    end[c] = static_cast<std::int32_t>(std::clamp<std::int64_t>(seen.end - row, 0, rows));
-  }
-}
-
-/// The columns of a group of rows that products over groups may read: the union of its rows' ranges, widened to whole
-/// groups of columns and to whole vectors.
-inline KeyRange widened(RowRanges ranges, std::int64_t first, std::int64_t last) {
-  const auto down = [](std::int64_t n, std::int64_t m) { return n / m * m; };
-  const std::int64_t begin = ranges.begin[first];
-  const std::int64_t end = ranges.end[last];
-  if (begin >= end) return {0, 0};
-  const std::int64_t up = down(end + kFlashGroup - 1, kFlashGroup);
-  return {down(down(begin, kFlashGroup), lanes()), down(up + lanes() - 1, lanes())};
-}
-
-/// Brings logits beyond the range of fp32 back to its largest magnitude; NaN stays.
-inline void saturate(float* row, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t i = begin; i < end; ++i) {
-    if (row[i] > kLargest) row[i] = kLargest;
-    if (row[i] < -kLargest) row[i] = -kLargest;
-  }
-}
-
-/// Overwrites the part of [span.begin, span.end) that a row does not see.
-inline void fill_unseen(float* row, KeyRange span, KeyRange seen, float value) {
-  const std::int64_t begin = std::clamp(seen.begin, span.begin, span.end);
-  const std::int64_t end = std::clamp(seen.end, begin, span.end);
-  std::fill(row + span.begin, row + begin, value);
-  std::fill(row + end, row + span.end, value);
 }
 
 }  // namespace attnbench::kernels::HWY_NAMESPACE

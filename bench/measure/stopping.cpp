@@ -1,0 +1,42 @@
+#include "bench/measure/stopping.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "bench/base/stats.hpp"
+
+namespace attnbench::measure {
+namespace {
+
+/// Sorting after every sample would cost more than a short launch, so the noise rule is looked at after each of the
+/// first 64 samples and then each time the sample has grown by a sixteenth.
+bool worth_a_look(std::int64_t count) {
+  if (count <= 64) return true;
+  std::int64_t step = 4;
+  while (step * 32 <= count) step *= 2;
+  return count % step == 0;
+}
+
+}  // namespace
+
+std::optional<StopReason> should_stop(const Progress& progress, const cli::Sampling& sampling) {
+  const auto count = static_cast<std::int64_t>(progress.times_us.size());
+  const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
+  if (count < least) {
+    if (progress.wall_s > kTimeoutFactor * sampling.time_limit_s) return StopReason::kTimeout;
+    return std::nullopt;
+  }
+  if (count >= sampling.samples_max) return StopReason::kSamples;
+  if (progress.wall_s >= sampling.time_min_s && worth_a_look(count)) {
+    const auto noise = base::relative_half_width(progress.times_us);
+    if (noise && *noise * 100 <= sampling.noise_max_pct) return StopReason::kNoise;
+  }
+  if (progress.wall_s >= sampling.time_limit_s) return StopReason::kTimeLimit;
+  const double per_sample_s = progress.wall_s / static_cast<double>(count);
+  if (count < base::kLeastForInterval && per_sample_s * base::kLeastForInterval > sampling.time_limit_s) {
+    return StopReason::kTimeLimit;
+  }
+  return std::nullopt;
+}
+
+}  // namespace attnbench::measure

@@ -1,0 +1,58 @@
+// When a row has enough samples. Pure: what was measured so far in, the reason to stop (or none yet) out.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "bench/cli/options.hpp"
+
+namespace attnbench::measure {
+
+/// The words of the `stop_reason` column.
+enum class StopReason {
+  kNoise,        // the median is known well enough
+  kSamples,      // samples_max were taken
+  kTimeLimit,    // the row's time was used up; at least samples_min samples exist
+  kTimeout,      // not even samples_min samples within kTimeoutFactor times the row's time
+  kInterrupted,  // the user asked to stop
+  kError,        // a launch reported an error
+};
+
+constexpr std::string_view to_string(StopReason reason) {
+  switch (reason) {
+    case StopReason::kNoise:
+      return "noise";
+    case StopReason::kSamples:
+      return "samples";
+    case StopReason::kTimeLimit:
+      return "time_limit";
+    case StopReason::kTimeout:
+      return "timeout";
+    case StopReason::kInterrupted:
+      return "interrupted";
+    case StopReason::kError:
+      return "error";
+  }
+  return "?";
+}
+
+/// A row whose launches are longer than the limit still gets its least number of samples, but not for ever: past this
+/// many times the limit it is given up. Ten limits of three seconds let a launch of ten seconds through.
+inline constexpr double kTimeoutFactor = 10;
+
+/// What one row has spent so far.
+struct Progress {
+  std::span<const double> times_us;  // every sample, in order
+  double wall_s = 0;                 // with everything around them: cache flush, timer, synchronisation
+};
+
+/// In this order: samples_max; the noise rule, once samples_min samples exist and time_min_s have passed (the half
+/// width of the median's 95 % interval is at most noise_max_pct of the median, which needs six samples); the time limit
+/// with at least samples_min samples, which is also met as soon as six samples will not fit into it: an interval is out
+/// of reach then, and the time is better spent on other rows; the timeout. The least time is there to see the machine's
+/// slower moods, so it counts wall time, cache flushes included. The noise rule looks at its own data while deciding to
+/// go on, so the interval's 95 % is nominal.
+std::optional<StopReason> should_stop(const Progress& progress, const cli::Sampling& sampling);
+
+}  // namespace attnbench::measure

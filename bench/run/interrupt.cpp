@@ -1,0 +1,38 @@
+#include "bench/run/interrupt.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+namespace attnbench::run {
+namespace {
+
+constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
+
+volatile std::sig_atomic_t caught = 0;
+std::array<struct sigaction, kSignals.size()> previous;
+
+/// Async-signal-safe: a flag, or the end.
+void on_signal(int signal) {
+  if (caught != 0) _exit(128 + signal);
+  caught = signal;
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  caught = 0;
+  struct sigaction action {};
+  action.sa_handler = &on_signal;
+  sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &previous[i]);
+}
+
+InterruptGuard::~InterruptGuard() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &previous[i], nullptr);
+}
+
+int interrupt_signal() { return caught; }
+
+}  // namespace attnbench::run

@@ -1,0 +1,20 @@
+// Ctrl-C and SIGTERM as a flag that is looked at between samples.
+#pragma once
+
+namespace attnbench::run {
+
+/// Takes over SIGINT and SIGTERM while it lives. The first signal sets the flag, so that what was measured is kept; a
+/// second one ends the program at once. One at a time.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+};
+
+/// The signal that asked to stop, 0 when none did.
+int interrupt_signal();
+inline bool interrupted() { return interrupt_signal() != 0; }
+
+}  // namespace attnbench::run
