@@ -15,8 +15,10 @@ namespace {
 LibraryVersions libraries() {
   int runtime = 0;
   (void)cudaRuntimeGetVersion(&runtime);
-  return {{"cuda", std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10)},
-          {"cublas", cublas_version()}};
+  LibraryVersions versions{{"cuda", std::to_string(runtime / 1000) + "." + std::to_string(runtime % 1000 / 10)},
+                           {"cublas", cublas_version()}};
+  if (std::string cudnn = cudnn_version(); !cudnn.empty()) versions.emplace_back("cudnn", std::move(cudnn));
+  return versions;
 }
 
 base::Result<std::vector<DeviceFacts>> devices() { return cuda_facts(libraries()); }

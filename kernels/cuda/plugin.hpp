@@ -6,5 +6,7 @@
 namespace attnbench::kernels {
 
 std::string cublas_version();
+/// Empty when libcudnn.so.9 cannot be opened. Opens it.
+std::string cudnn_version();
 
 }  // namespace attnbench::kernels
