@@ -1,12 +1,16 @@
-// Checks everything a header claims before it is believed: these files come from anywhere.
+// Layout: a little-endian 64-bit length, that many bytes of JSON, then the data that offsets count from.
 #include "bench/measure/safetensors.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "kernels/dtype.hpp"
 
@@ -16,150 +20,149 @@ namespace {
 using base::ErrorKind;
 using base::fail;
 using base::Result;
-using Json = nlohmann::json;
-
-static_assert(std::endian::native == std::endian::little, "tensors are stored little-endian and read in place");
+using nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;  // far above any file, far below overflow
 
-tl::unexpected<base::Error> unreadable(const std::string& path, const std::string& reason) {
-  return fail(ErrorKind::kUnreadable, path + ": not a readable safetensors file: " + reason);
+/// Bytes of an element; 0 for a word that the format does not have.
+std::size_t element_bytes(std::string_view dtype) {
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL") return 1;
+  return 0;
 }
 
-std::optional<std::size_t> element_bytes(const std::string& dtype) {
-  static const std::map<std::string, std::size_t> kSizes{
-      {"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4},     {"I32", 4},     {"U32", 4}, {"F16", 2},  {"BF16", 2},
-      {"I16", 2}, {"U16", 2}, {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U8", 1},  {"BOOL", 1},
-  };
-  const auto found = kSizes.find(dtype);
-  if (found == kSizes.end()) return std::nullopt;
-  return found->second;
-}
-
-/// An unsigned integer of the header, or nothing.
-std::optional<std::uint64_t> unsigned_in(const Json& value) {
-  if (!value.is_number_unsigned()) return std::nullopt;
-  return value.get<std::uint64_t>();
-}
-
-/// Product of the extents, or nothing when one is not a number or the product is absurd.
-std::optional<std::uint64_t> elements_of(const Json& shape, std::vector<std::int64_t>& extents) {
-  if (!shape.is_array()) return std::nullopt;
-  std::uint64_t product = 1;
-  for (const Json& entry : shape) {
-    const auto extent = unsigned_in(entry);
-    if (!extent || *extent > kMostElements) return std::nullopt;
-    if (*extent != 0 && product > kMostElements / *extent) return std::nullopt;
-    product *= *extent;
-    extents.push_back(static_cast<std::int64_t>(*extent));
+/// Elements times their size; empty when that is no size at all.
+std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& shape, std::size_t element) {
+  std::size_t product = element;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(product, static_cast<std::size_t>(extent), &product)) return std::nullopt;
   }
   return product;
 }
 
-/// The reason why one entry of the header is wrong, or nothing and the tensor.
-std::optional<std::string> parse_tensor(const Json& entry, std::size_t data_bytes, StoredTensor& tensor) {
-  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets")) {
-    return "has no dtype, shape and data_offsets";
-  }
-  if (!entry["dtype"].is_string()) return "has a dtype that is not a word";
-  tensor.dtype = entry["dtype"].get<std::string>();
-  const auto width = element_bytes(tensor.dtype);
-  if (!width) return "has the unknown dtype " + tensor.dtype;
-  const auto elements = elements_of(entry["shape"], tensor.shape);
-  if (!elements) return "has a shape that is not a list of extents";
-  const Json& offsets = entry["data_offsets"];
-  if (!offsets.is_array() || offsets.size() != 2) return "has data_offsets that are not two numbers";
-  const auto begin = unsigned_in(offsets[0]);
-  const auto end = unsigned_in(offsets[1]);
-  if (!begin || !end || *begin > *end || *end > data_bytes) return "lies outside the file";
-  if (*end - *begin != *elements * *width) {
-    return "has " + std::to_string(*end - *begin) + " bytes where its shape needs " +
-           std::to_string(*elements * *width);
-  }
-  tensor.begin = static_cast<std::size_t>(*begin);
-  tensor.end = static_cast<std::size_t>(*end);
-  return std::nullopt;
+tl::unexpected<base::Error> damaged(const std::string& name, const std::string& what) {
+  return fail(ErrorKind::kUnreadable, fmt::format("{} is not a readable safetensors file: {}", name, what));
 }
 
-std::optional<std::string> parse_header(const Json& header, SafetensorsFile& file) {
-  if (!header.is_object()) return "the header is not a JSON object";
-  for (const auto& [name, entry] : header.items()) {
-    if (name == "__metadata__") {
-      if (!entry.is_object()) return "__metadata__ is not an object";
-      for (const auto& [key, value] : entry.items()) {
-        if (!value.is_string()) return "__metadata__ entry " + key + " is not a string";
-        file.metadata[key] = value.get<std::string>();
-      }
-      continue;
-    }
-    StoredTensor tensor;
-    if (const auto reason = parse_tensor(entry, file.bytes.size(), tensor)) return "tensor " + name + " " + *reason;
-    file.tensors[name] = tensor;
+Result<SafeTensor> read_entry(const std::string& name, const std::string& tensor, const json& entry, std::size_t data) {
+  const auto broken = [&](const std::string& what) { return damaged(name, fmt::format("tensor {} {}", tensor, what)); };
+  if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() || !entry.contains("shape") ||
+      !entry["shape"].is_array() || !entry.contains("data_offsets") || !entry["data_offsets"].is_array() ||
+      entry["data_offsets"].size() != 2) {
+    return broken("has no dtype, shape and data_offsets");
   }
-  return std::nullopt;
+  SafeTensor result;
+  result.dtype = entry["dtype"].get<std::string>();
+  for (const json& extent : entry["shape"]) {
+    // The library keeps an unsigned number as such; one beyond the signed range is no extent.
+    if (!extent.is_number_unsigned() || extent.get<std::uint64_t>() > INT64_MAX) return broken("has a bad shape");
+    result.shape.push_back(extent.get<std::int64_t>());
+  }
+  for (const json& offset : entry["data_offsets"]) {
+    if (!offset.is_number_unsigned()) return broken("has bad data_offsets");
+  }
+  result.begin = entry["data_offsets"][0].get<std::size_t>();
+  result.end = entry["data_offsets"][1].get<std::size_t>();
+  if (result.begin > result.end || result.end > data) {
+    return broken(fmt::format("reaches to byte {} of {}", std::max(result.begin, result.end), data));
+  }
+  const std::size_t element = element_bytes(result.dtype);
+  if (element == 0) return broken(fmt::format("has the unknown dtype {}", result.dtype));
+  const auto wanted = bytes_of(result.shape, element);
+  if (!wanted || *wanted != result.end - result.begin) {
+    return broken(fmt::format("has {} bytes, which its shape and dtype do not", result.end - result.begin));
+  }
+  return result;
 }
 
-template <typename T, typename Convert>
-std::vector<float> convert(const unsigned char* source, std::size_t count, Convert to) {
-  std::vector<float> values(count);
+/// The data must be covered once and wholly.
+bool covers(const std::map<std::string, SafeTensor>& tensors, std::size_t data) {
+  std::vector<std::pair<std::size_t, std::size_t>> ranges;
+  for (const auto& [name, tensor] : tensors) ranges.emplace_back(tensor.begin, tensor.end);
+  std::sort(ranges.begin(), ranges.end());
+  std::size_t at = 0;
+  for (const auto& [begin, end] : ranges) {
+    if (begin != at) return false;
+    at = end;
+  }
+  return at == data;
+}
+
+template <typename Stored, typename Widen>
+std::vector<double> widen(const unsigned char* data, std::size_t count, const Widen& to_double) {
+  std::vector<double> values(count);
   for (std::size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, source + i * sizeof(T), sizeof(T));
-    values[i] = to(value);
+    Stored stored;
+    std::memcpy(&stored, data + i * sizeof(Stored), sizeof(Stored));
+    values[i] = to_double(stored);
   }
   return values;
 }
 
 }  // namespace
 
-std::int64_t StoredTensor::size() const {
-  std::int64_t product = 1;
-  for (const std::int64_t extent : shape) product *= extent;
-  return product;
+Result<SafeTensors> SafeTensors::load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail(ErrorKind::kUnreadable, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
+  std::vector<unsigned char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (file.bad()) return fail(ErrorKind::kUnreadable, fmt::format("{} cannot be read", path));
+  return parse(std::move(bytes), path);
 }
 
-Result<std::vector<float>> SafetensorsFile::floats(const std::string& name) const {
-  const auto found = tensors.find(name);
-  if (found == tensors.end()) return fail(ErrorKind::kUnreadable, "the file has no tensor " + name);
-  const StoredTensor& tensor = found->second;
-  const unsigned char* source = bytes.data() + tensor.begin;
-  const auto count = static_cast<std::size_t>(tensor.size());
-  if (tensor.dtype == "F32") return convert<float>(source, count, [](float x) { return x; });
-  if (tensor.dtype == "F64") return convert<double>(source, count, [](double x) { return static_cast<float>(x); });
-  if (tensor.dtype == "I32") return convert<std::int32_t>(source, count, [](auto x) { return static_cast<float>(x); });
-  if (tensor.dtype == "BF16") {
-    return convert<kernels::Bf16>(source, count, [](kernels::Bf16 x) { return kernels::to_float(x); });
-  }
-  if (tensor.dtype == "F16") {
-    return convert<kernels::Fp16>(source, count, [](kernels::Fp16 x) { return kernels::to_float(x); });
-  }
-  return fail(ErrorKind::kUnreadable,
-              "tensor " + name + " is " + tensor.dtype + "; F32, F64, F16, BF16 or I32 can be read as numbers");
-}
-
-Result<SafetensorsFile> read_safetensors(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  if (!stream) return unreadable(path, "it cannot be opened");
-  const auto total = static_cast<std::uint64_t>(std::max<std::streamoff>(0, stream.tellg()));
-  if (total < kLengthBytes) return unreadable(path, "it is shorter than the 8 bytes of the header's length");
-  stream.seekg(0);
+Result<SafeTensors> SafeTensors::parse(std::vector<unsigned char> bytes, const std::string& name) {
+  if (bytes.size() < kLengthBytes) return damaged(name, fmt::format("it has only {} bytes", bytes.size()));
   std::uint64_t length = 0;
-  stream.read(reinterpret_cast<char*>(&length), kLengthBytes);
-  if (length > total - kLengthBytes) {
-    return unreadable(path, "the header would be " + std::to_string(length) + " bytes, the file has " +
-                                std::to_string(total - kLengthBytes));
+  for (std::size_t i = 0; i < kLengthBytes; ++i) length |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+  if (length > bytes.size() - kLengthBytes) {
+    return damaged(name, fmt::format("its header claims {} bytes of {}", length, bytes.size() - kLengthBytes));
   }
-  std::string text(static_cast<std::size_t>(length), '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(length));
-  SafetensorsFile file;
-  file.bytes.resize(static_cast<std::size_t>(total - kLengthBytes - length));
-  stream.read(reinterpret_cast<char*>(file.bytes.data()), static_cast<std::streamsize>(file.bytes.size()));
-  if (!stream) return unreadable(path, "it ended while it was read");
-  const Json header = Json::parse(text, nullptr, false);
-  if (header.is_discarded()) return unreadable(path, "the header is not JSON");
-  if (const auto reason = parse_header(header, file)) return unreadable(path, *reason);
-  return file;
+  const auto begin = bytes.begin() + static_cast<std::ptrdiff_t>(kLengthBytes);
+  const auto end = begin + static_cast<std::ptrdiff_t>(length);
+  const json header = json::parse(begin, end, nullptr, false);
+  if (!header.is_object()) return damaged(name, "its header is not a JSON object");
+
+  SafeTensors result;
+  result.name_ = name;
+  const std::size_t data = bytes.size() - kLengthBytes - static_cast<std::size_t>(length);
+  for (const auto& [key, entry] : header.items()) {
+    if (key != "__metadata__") {
+      auto tensor = read_entry(name, key, entry, data);
+      if (!tensor) return tl::unexpected(tensor.error());
+      result.tensors_.emplace(key, std::move(*tensor));
+      continue;
+    }
+    if (!entry.is_object()) return damaged(name, "__metadata__ is not an object");
+    for (const auto& [word, value] : entry.items()) {
+      if (!value.is_string()) return damaged(name, fmt::format("metadata {} is not a string", word));
+      result.metadata_.emplace(word, value.get<std::string>());
+    }
+  }
+  if (!covers(result.tensors_, data)) return damaged(name, "its tensors overlap or leave bytes of the data out");
+  result.data_.assign(end, bytes.end());
+  return result;
+}
+
+Result<std::vector<double>> SafeTensors::values(const std::string& tensor, std::span<const std::int64_t> shape) const {
+  const auto found = tensors_.find(tensor);
+  if (found == tensors_.end()) return damaged(name_, fmt::format("it has no tensor {}", tensor));
+  const SafeTensor& entry = found->second;
+  if (!std::equal(entry.shape.begin(), entry.shape.end(), shape.begin(), shape.end())) {
+    return damaged(name_, fmt::format("tensor {} has the shape [{}], its metadata ask for [{}]", tensor,
+                                      fmt::join(entry.shape, ", "), fmt::join(shape, ", ")));
+  }
+  const unsigned char* data = data_.data() + entry.begin;
+  const std::size_t bytes = entry.end - entry.begin;
+  if (entry.dtype == "F32") return widen<float>(data, bytes / 4, [](float value) { return double{value}; });
+  if (entry.dtype == "F64") return widen<double>(data, bytes / 8, [](double value) { return value; });
+  if (entry.dtype == "BF16") {
+    return widen<kernels::Bf16>(data, bytes / 2, [](kernels::Bf16 value) { return double{kernels::to_float(value)}; });
+  }
+  if (entry.dtype == "F16") {
+    return widen<kernels::Fp16>(data, bytes / 2, [](kernels::Fp16 value) { return double{kernels::to_float(value)}; });
+  }
+  return damaged(name_, fmt::format("tensor {} is {}; F32, F64, BF16 or F16 is needed", tensor, entry.dtype));
 }
 
 }  // namespace attnbench::measure
