@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <string>
 
 #include "bench/cli/devices.hpp"
+#include "bench/cli/open_device.hpp"
 #include "bench/cli/sweep_files.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
@@ -15,7 +15,6 @@
 #include "bench/plan/plan.hpp"
 #include "bench/run/interrupt.hpp"
 #include "bench/run/runner.hpp"
-#include "kernels/catalog.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/lab/cpu/fma_peak.hpp"
 #include "reports/rows_io.hpp"
@@ -23,7 +22,6 @@
 namespace attnbench::cli {
 namespace {
 
-using base::Result;
 namespace status = reports::status;
 
 constexpr double kPeakSeconds = 0.5;
@@ -32,15 +30,6 @@ constexpr double kVerifyShare = 1.5;  // launches that inputs, oracle and verifi
 int complain(const base::Error& error) {
   fmt::print(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
-}
-
-Result<std::unique_ptr<kernels::Device>> open_device(const std::string& id) {
-  const std::size_t colon = id.find(':');
-  const auto backend = kernels::find_backend(id.substr(0, colon));
-  if (!backend) return tl::unexpected(backend.error());
-  int ordinal = 0;
-  if (colon != std::string::npos) std::from_chars(id.data() + colon + 1, id.data() + id.size(), ordinal);
-  return (*backend)->open(ordinal);
 }
 
 std::optional<double> peak_gflops(kernels::Device& device) {

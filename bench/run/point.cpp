@@ -106,7 +106,12 @@ void PointRun::run_group(const std::vector<const plan::Case*>& cases, const plan
   }
 }
 
-PointRun::Lane PointRun::prepare(const plan::Case& c, const plan::Candidate& candidate) {
+Lane PointRun::open(const plan::Case& c, const plan::Candidate& candidate) {
+  inputs_ = measure::make_inputs(c.problem, c.pass, c.seed, pool_);
+  return prepare(c, candidate);
+}
+
+Lane PointRun::prepare(const plan::Case& c, const plan::Candidate& candidate) {
   starting_(c);
   const kernels::KernelInfo& kernel = *find_kernel(candidate, c);
   Lane lane{&c, describe(c, device_.facts(), &kernel, settings_.provenance), nullptr, nullptr};
