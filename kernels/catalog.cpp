@@ -1,3 +1,4 @@
+// Names of backends to backends.
 #include "kernels/catalog.hpp"
 
 #include <string>

@@ -35,7 +35,8 @@ std::optional<double> percentile_of_sorted(std::span<const double> ordered, doub
 std::optional<Interval> interval_of_sorted(std::span<const double> ordered) {
   const auto ranks = median_ci_ranks(count_of(ordered));
   if (!ranks) return std::nullopt;
-  return Interval{ordered[static_cast<std::size_t>(ranks->low - 1)], ordered[static_cast<std::size_t>(ranks->high - 1)]};
+  return Interval{ordered[static_cast<std::size_t>(ranks->low - 1)],
+                  ordered[static_cast<std::size_t>(ranks->high - 1)]};
 }
 
 std::optional<Outliers> outliers_of_sorted(std::span<const double> ordered) {

@@ -1,13 +1,11 @@
 // `attnbench report`: reads the rows of an earlier run and prints them again, in any format. Needs no device.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
 
+#include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
 #include "reports/emit.hpp"
 #include "reports/rows_io.hpp"
@@ -16,24 +14,6 @@
 namespace attnbench::cli {
 
 namespace {
-
-bool is_set(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0';
-}
-
-/// --color first, then NO_COLOR, then whether a terminal that can show it reads along.
-bool use_color(Color color, int descriptor) {
-  if (color != Color::kAuto) return color == Color::kAlways;
-  const char* term = std::getenv("TERM");
-  return !is_set("NO_COLOR") && isatty(descriptor) == 1 && (term == nullptr || std::string_view(term) != "dumb");
-}
-
-/// Columns of the terminal; 0 where there is none.
-int terminal_width(int descriptor) {
-  winsize size{};
-  return isatty(descriptor) == 1 && ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
 
 int complain(const base::Error& error) {
   fmt::print(stderr, "error: {}\n", error.message);

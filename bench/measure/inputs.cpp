@@ -41,13 +41,9 @@ HostTensor::HostTensor(const std::array<std::int64_t, 4>& extent, Dtype dtype) {
   view.data = bytes.data();
 }
 
-std::array<std::int64_t, 4> query_extent(const kernels::Problem& p) {
-  return {p.batch, p.heads, p.seq_q, p.head_dim};
-}
+std::array<std::int64_t, 4> query_extent(const kernels::Problem& p) { return {p.batch, p.heads, p.seq_q, p.head_dim}; }
 
-std::array<std::int64_t, 4> key_extent(const kernels::Problem& p) {
-  return {p.batch, p.kv_heads, p.seq_k, p.head_dim};
-}
+std::array<std::int64_t, 4> key_extent(const kernels::Problem& p) { return {p.batch, p.kv_heads, p.seq_k, p.head_dim}; }
 
 Inputs make_inputs(const kernels::Problem& problem, kernels::Pass pass, std::uint64_t seed, kernels::ThreadPool& pool) {
   Inputs inputs;

@@ -16,18 +16,18 @@ using kernels::Pass;
 using kernels::Problem;
 using kernels::QueryRow;
 
-constexpr std::int64_t kTile = 64;          // the tile edge that most kernels have, or a divisor of it
-constexpr std::int64_t kMostRows = 96;      // per point; the budget may allow fewer
-constexpr std::int64_t kMostKeys = 32;      // of one head
+constexpr std::int64_t kTile = 64;      // the tile edge that most kernels have, or a divisor of it
+constexpr std::int64_t kMostRows = 96;  // per point; the budget may allow fewer
+constexpr std::int64_t kMostKeys = 32;  // of one head
 constexpr std::int64_t kLeastRows = 8;
-constexpr double kForwardProducts = 2;      // dot products of length D per visible pair, as the oracle counts them
+constexpr double kForwardProducts = 2;  // dot products of length D per visible pair, as the oracle counts them
 constexpr double kBackwardProducts = 7;
 constexpr double kRowBackwardProducts = 4;  // o, lse and dq of one row
 
 /// Rows worth looking at in any sequence, then random ones, all spread over batches and heads.
 std::vector<QueryRow> sample_rows(const Problem& p, Pass pass, std::uint64_t seed, double budget) {
-  const double per_row = static_cast<double>(p.seq_k * p.head_dim) *
-                         (pass == Pass::kFwd ? kForwardProducts : kRowBackwardProducts);
+  const double per_row =
+      static_cast<double>(p.seq_k * p.head_dim) * (pass == Pass::kFwd ? kForwardProducts : kRowBackwardProducts);
   const auto affordable = static_cast<std::int64_t>(std::min(1e9, budget / std::max(1.0, per_row)));
   const std::int64_t wanted = std::min({std::clamp(affordable, kLeastRows, kMostRows), p.batch * p.heads * p.seq_q});
   std::vector<std::int64_t> queries{0, p.seq_q - 1, kTile - 1, kTile, p.seq_q / kTile * kTile};
@@ -53,8 +53,8 @@ std::vector<QueryRow> sample_rows(const Problem& p, Pass pass, std::uint64_t see
 double head_cost(const Problem& p) {
   Problem one = p;
   one.batch = one.heads = one.kv_heads = 1;
-  return kernels::visible_pairs(one) * static_cast<double>(p.head_dim * (p.heads / std::max<std::int64_t>(1, p.kv_heads))) *
-         kForwardProducts;
+  return kernels::visible_pairs(one) *
+         static_cast<double>(p.head_dim * (p.heads / std::max<std::int64_t>(1, p.kv_heads))) * kForwardProducts;
 }
 
 std::vector<std::int64_t> sample_keys(std::int64_t first, std::int64_t end, std::uint64_t seed) {
@@ -90,8 +90,8 @@ void add_keys(Reference& reference, const Problem& problem, const Inputs& inputs
   std::int64_t first_key = 0;
   const double cost = head_cost(problem);
   if (problem.causal && cost > 4 * budget) {
-    const double per_query = static_cast<double>(problem.seq_k * problem.head_dim * (problem.heads / problem.kv_heads)) *
-                             kForwardProducts;
+    const double per_query =
+        static_cast<double>(problem.seq_k * problem.head_dim * (problem.heads / problem.kv_heads)) * kForwardProducts;
     const auto affordable = static_cast<std::int64_t>(4 * budget / std::max(1.0, per_query));
     cut.seq_q = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(kTile + 1, problem.seq_q), problem.seq_q);
     const std::int64_t first = problem.seq_q - cut.seq_q;

@@ -47,12 +47,12 @@ struct Progress {
   double wall_s = 0;                 // with everything around them: cache flush, timer, synchronisation
 };
 
-/// In this order: samples_max; the noise rule, once samples_min samples exist and time_min_s have passed (the half width
-/// of the median's 95 % interval is at most noise_max_pct of the median, which needs six samples); the time limit with
-/// at least samples_min samples, which is also met as soon as six samples will not fit into it: an interval is out of
-/// reach then, and the time is better spent on other rows; the timeout. The least time is there to see the machine's slower moods, so it counts
-/// wall time, cache flushes included. The noise rule looks at its own data while deciding to go on, so the
-/// interval's 95 % is nominal.
+/// In this order: samples_max; the noise rule, once samples_min samples exist and time_min_s have passed (the half
+/// width of the median's 95 % interval is at most noise_max_pct of the median, which needs six samples); the time limit
+/// with at least samples_min samples, which is also met as soon as six samples will not fit into it: an interval is out
+/// of reach then, and the time is better spent on other rows; the timeout. The least time is there to see the machine's
+/// slower moods, so it counts wall time, cache flushes included. The noise rule looks at its own data while deciding to
+/// go on, so the interval's 95 % is nominal.
 std::optional<StopReason> should_stop(const Progress& progress, const cli::Sampling& sampling);
 
 }  // namespace attnbench::measure

@@ -119,7 +119,8 @@ TensorError check_lse(const Problem& p, const Reference& reference, const Output
   for (std::size_t i = 0; i < reference.rows.size(); ++i) {
     const auto& row = reference.rows[i];
     const std::int64_t index = (row.batch * p.heads + row.head) * p.seq_q + row.query;
-    tracker.add(outputs.lse[static_cast<std::size_t>(index)], reference.row_results[i].lse, [&] { return place(index); });
+    tracker.add(outputs.lse[static_cast<std::size_t>(index)], reference.row_results[i].lse,
+                [&] { return place(index); });
   }
   for (std::size_t i = 0; i < outputs.lse.size() && !tracker.is_wrong(); ++i) {
     if (std::isnan(outputs.lse[i])) tracker.unwritten(place(static_cast<std::int64_t>(i)));

@@ -67,7 +67,7 @@ struct Verdict {
 /// Compares o and lse (forward), dq, dk, dv (backward) with the reference. Beside the reference's own sample, every
 /// element of every output must have been written: a NaN (poison is one) where the inputs have none is wrong. An lse of
 /// -inf must be exact. A NaN that the reference has too is right.
-Verdict compare(const kernels::Problem& problem, kernels::Pass pass, const Reference& reference,
-                const Outputs& outputs, const kernels::Tolerance& tolerance);
+Verdict compare(const kernels::Problem& problem, kernels::Pass pass, const Reference& reference, const Outputs& outputs,
+                const kernels::Tolerance& tolerance);
 
 }  // namespace attnbench::measure

@@ -85,10 +85,9 @@ std::string libraries_text(const kernels::DeviceFacts& device) {
 }
 
 std::string fingerprint(const HostFacts& host, const kernels::DeviceFacts& device) {
-  const std::string all =
-      fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", kernels::to_string(device.kind), device.id, device.name,
-                  device.uuid, device.cores, device.isa, device.memory_total_bytes, device.driver,
-                  libraries_text(device), host.os);
+  const std::string all = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", kernels::to_string(device.kind),
+                                      device.id, device.name, device.uuid, device.cores, device.isa,
+                                      device.memory_total_bytes, device.driver, libraries_text(device), host.os);
   std::uint64_t hash = 0;
   for (const char character : all) hash = base::mix64(hash ^ static_cast<unsigned char>(character));
   return fmt::format("{:016x}", hash);

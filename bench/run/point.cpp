@@ -64,7 +64,7 @@ std::vector<reports::Row> PointRun::run(const std::vector<const plan::Case*>& ca
       run_group(cases, candidate);
     } else {
       for (const plan::Case* c : cases) {
-        if (!stop_() && !device_lost()) run_group({c}, candidate);
+        if (!stop_()) run_group({c}, candidate);
       }
     }
   } catch (const std::bad_alloc&) {
@@ -72,8 +72,9 @@ std::vector<reports::Row> PointRun::run(const std::vector<const plan::Case*>& ca
     for (std::size_t i = rows_.size(); i < cases.size(); ++i) {
       Lane lane{cases[i], describe(*cases[i], device_.facts(), find_kernel(candidate, *cases[i]), settings_.provenance),
                 nullptr, nullptr};
-      fail(lane, {ErrorKind::kOutOfMemory, "the host has no memory for the inputs and the check; try a shorter "
-                                           "--seq-len or a smaller --batch"});
+      fail(lane, {ErrorKind::kOutOfMemory,
+                  "the host has no memory for the inputs and the check; try a shorter "
+                  "--seq-len or a smaller --batch"});
       rows_.push_back(std::move(lane.row));
     }
   }
@@ -89,8 +90,11 @@ bool PointRun::fit_together(const std::vector<const plan::Case*>& cases) const {
 void PointRun::run_group(const std::vector<const plan::Case*>& cases, const plan::Candidate& candidate) {
   std::vector<Lane> lanes;
   for (const plan::Case* c : cases) {
-    if (stop_() || device_lost()) break;
-    lanes.push_back(prepare(*c, candidate));
+    if (device_lost()) {
+      lanes.push_back({c, describe(*c, device_.facts(), find_kernel(candidate, *c), settings_.provenance), {}, {}});
+    } else if (!stop_()) {
+      lanes.push_back(prepare(*c, candidate));
+    }
   }
   if (!device_lost()) sample(lanes);
   for (Lane& lane : lanes) {
@@ -102,7 +106,12 @@ void PointRun::run_group(const std::vector<const plan::Case*>& cases, const plan
   }
 }
 
-PointRun::Lane PointRun::prepare(const plan::Case& c, const plan::Candidate& candidate) {
+Lane PointRun::open(const plan::Case& c, const plan::Candidate& candidate) {
+  inputs_ = measure::make_inputs(c.problem, c.pass, c.seed, pool_);
+  return prepare(c, candidate);
+}
+
+Lane PointRun::prepare(const plan::Case& c, const plan::Candidate& candidate) {
   starting_(c);
   const kernels::KernelInfo& kernel = *find_kernel(candidate, c);
   Lane lane{&c, describe(c, device_.facts(), &kernel, settings_.provenance), nullptr, nullptr};
@@ -180,10 +189,11 @@ void PointRun::settle(Lane& lane, const measure::Series& series) {
       fail(lane, {ErrorKind::kInterrupted, stop_reason()});
       return;
     case measure::StopReason::kTimeout:
-      fail(lane, {ErrorKind::kTimeout,
-                  fmt::format("{} of at least {} samples within {}; a longer --time-limit or a smaller problem would do",
-                              series.times_us.size(), settings_.sampling.samples_min,
-                              base::format_time_us(series.wall_s * 1e6))});
+      fail(lane,
+           {ErrorKind::kTimeout,
+            fmt::format("{} of at least {} samples within {}; a longer --time-limit or a smaller problem would do",
+                        series.times_us.size(), settings_.sampling.samples_min,
+                        base::format_time_us(series.wall_s * 1e6))});
       return;
     default:
       break;
@@ -194,7 +204,8 @@ void PointRun::settle(Lane& lane, const measure::Series& series) {
 }
 
 std::string PointRun::stop_reason() const {
-  const std::string who = settings_.interrupted && settings_.interrupted() ? "stopped by the user" : "the time limit of the run was reached";
+  const std::string who = settings_.interrupted && settings_.interrupted() ? "stopped by the user"
+                                                                           : "the time limit of the run was reached";
   return fmt::format("{}; to go on: {}", who, settings_.resume_command);
 }
 

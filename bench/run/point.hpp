@@ -22,6 +22,14 @@ namespace attnbench::run {
 /// The kernel that the case names. Error of the program when the candidate does not have it.
 const kernels::KernelInfo* find_kernel(const plan::Candidate& candidate, const plan::Case& c);
 
+/// A case on its way to a row; without a stopwatch the row is finished already.
+struct Lane {
+  const plan::Case* plan_case = nullptr;
+  reports::Row row;
+  std::unique_ptr<measure::Workload> workload;
+  std::unique_ptr<kernels::Stopwatch> stopwatch;  // last: goes before what it launches
+};
+
 class PointRun {
  public:
   PointRun(kernels::Device& device, kernels::ThreadPool& pool, const RunSettings& settings,
@@ -32,18 +40,13 @@ class PointRun {
   std::vector<reports::Row> run(const std::vector<const plan::Case*>& cases, const plan::Candidate& candidate,
                                 std::optional<double> peak_gflops);
 
+  /// One case alone, launched once and checked, its stopwatch ready: for those who take the samples themselves.
+  Lane open(const plan::Case& c, const plan::Candidate& candidate);
+
   bool device_lost() const { return !lost_at_.empty(); }
   const std::string& lost_at() const { return lost_at_; }
 
  private:
-  /// A case on its way to a row; without a stopwatch the row is finished already.
-  struct Lane {
-    const plan::Case* plan_case = nullptr;
-    reports::Row row;
-    std::unique_ptr<measure::Workload> workload;
-    std::unique_ptr<kernels::Stopwatch> stopwatch;
-  };
-
   void run_group(const std::vector<const plan::Case*>& cases, const plan::Candidate& candidate);
   Lane prepare(const plan::Case& c, const plan::Candidate& candidate);
   base::Result<void> check(Lane& lane, const kernels::KernelInfo& kernel);

@@ -40,7 +40,6 @@ void add_build(reports::Row& row) {
   row.flags = text(build.flags);
 }
 
-
 }  // namespace
 
 reports::Row describe(const plan::Case& c, const kernels::DeviceFacts& device, const kernels::KernelInfo* kernel,

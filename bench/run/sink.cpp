@@ -95,8 +95,8 @@ Result<void> prepare_directory(const std::string& directory, const std::string& 
   std::error_code error;
   const bool has_rows = fs::exists(fs::path(directory) / rows_file, error);
   if (resume && !has_rows) {
-    return fail(ErrorKind::kUsage,
-                fmt::format("--resume: {} has no {}; name the folder of an earlier sweep with --out", directory, rows_file));
+    return fail(ErrorKind::kUsage, fmt::format("--resume: {} has no {}; name the folder of an earlier sweep with --out",
+                                               directory, rows_file));
   }
   if (!resume && fs::exists(directory, error)) {
     return fail(ErrorKind::kUsage, fmt::format("--out {} exists already; name another folder, or add --resume to "

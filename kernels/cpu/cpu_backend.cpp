@@ -1,5 +1,6 @@
 // The processor of this machine as a backend: one device, always there.
 #include "kernels/catalog.hpp"
+#include "kernels/cpu/libraries.hpp"
 #include "kernels/device/cpu_device.hpp"
 
 namespace attnbench::kernels {
@@ -8,9 +9,23 @@ std::span<const KernelInfo* const> cpu_kernels();
 
 namespace {
 
-base::Result<std::vector<DeviceFacts>> cpu_devices() { return std::vector<DeviceFacts>{cpu_facts()}; }
+DeviceFacts facts_with_libraries() {
+  DeviceFacts facts = cpu_facts();
+  facts.libraries = {{"oneDNN", onednn_version()}, {"Highway", highway_version()}};
+  return facts;
+}
 
-base::Result<std::unique_ptr<Device>> open_cpu(int) { return std::make_unique<CpuDevice>(cpu_facts().cores); }
+base::Result<std::vector<DeviceFacts>> cpu_devices() { return std::vector<DeviceFacts>{facts_with_libraries()}; }
+
+base::Result<std::unique_ptr<Device>> open_cpu(int ordinal) {
+  if (ordinal != 0) {
+    return base::fail(base::ErrorKind::kAbsent,
+                      "there is one cpu device, so cpu:" + std::to_string(ordinal) + " does not exist; use cpu");
+  }
+  DeviceFacts facts = facts_with_libraries();
+  const int cores = facts.cores;
+  return std::make_unique<CpuDevice>(cores, std::move(facts));
+}
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cpu/rows.hpp"
+#include "kernels/cpu/softmax.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/kernel.hpp"
 
@@ -43,23 +44,6 @@ Matrices carve(const Problem& p, bool backward, Carver& workspace, Carver& saved
   }
   m.p = saved.take<float>(scores);
   return m;
-}
-
-/// c[j] += sum over r of a[r] * b[r][j]. Four rows of b at a time, so that c is loaded and stored once for the four.
-void add_row_times_matrix(float* c, const float* a, const float* b, std::int64_t rows, std::int64_t stride,
-                          std::int64_t columns) {
-  std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    const float a0 = a[r], a1 = a[r + 1], a2 = a[r + 2], a3 = a[r + 3];
-    const float* b0 = b + r * stride;
-    const float* b1 = b0 + stride;
-    const float* b2 = b1 + stride;
-    const float* b3 = b2 + stride;
-    for (std::int64_t j = 0; j < columns; ++j) c[j] += a0 * b0[j] + a1 * b1[j] + a2 * b2[j] + a3 * b3[j];
-  }
-  for (; r < rows; ++r) {
-    for (std::int64_t j = 0; j < columns; ++j) c[j] += a[r] * b[r * stride + j];
-  }
 }
 
 /// Turns scores into weights in place; returns the log of the sum of exponentials.

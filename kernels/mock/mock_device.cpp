@@ -1,3 +1,4 @@
+// Memory and time of the mock device.
 #include "kernels/mock/mock_device.hpp"
 
 #include <array>

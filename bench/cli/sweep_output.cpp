@@ -1,0 +1,83 @@
+#include "bench/cli/sweep_output.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "bench/base/units.hpp"
+#include "bench/cli/terminal.hpp"
+#include "reports/emit.hpp"
+
+namespace attnbench::cli {
+namespace {
+
+constexpr std::size_t kBarWidth = 20;
+
+}  // namespace
+
+ProgressLine::ProgressLine(bool quiet, double predicted_s)
+    : enabled_(!quiet && isatty(STDERR_FILENO) == 1), predicted_s_(predicted_s) {}
+
+void ProgressLine::show(const run::RunProgress& progress) {
+  if (!enabled_ || progress.total == 0) return;
+  const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  const double share = static_cast<double>(progress.done) / static_cast<double>(progress.total);
+  // The prediction alone at first; what was seen counts more and more.
+  const double seen_s = share > 0 ? elapsed_s / share : predicted_s_;
+  const double total_s = share * seen_s + (1 - share) * std::max(predicted_s_, elapsed_s);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(kBarWidth));
+  std::string line =
+      fmt::format("[{}{}] {}/{}, {} left", std::string(filled, '#'), std::string(kBarWidth - filled, '.'),
+                  progress.done, progress.total, base::format_time_us(std::max(0.0, total_s - elapsed_s) * 1e6));
+  if (progress.current != nullptr) line += "  " + progress.current->key;
+  const int width = terminal_width(STDERR_FILENO);
+  if (width > 1) line.resize(std::min(line.size(), static_cast<std::size_t>(width - 1)));
+  fmt::print(stderr, "\r\x1b[K{}", line);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void ProgressLine::clear() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  shown_ = false;
+}
+
+void TableSink::header() {
+  if (!quiet_) fmt::print(stream_, "{}", reports::table_header(style_));
+}
+
+base::Result<void> TableSink::row(const reports::Row& row) {
+  document_.rows.push_back(row);
+  if (quiet_) return {};
+  progress_.clear();
+  fmt::print(stream_, "{}", reports::table_row(row, style_));
+  if (std::fflush(stream_) != 0) {
+    return base::fail(base::ErrorKind::kFailed,
+                      "the table could not be written to the terminal; the rows up to here "
+                      "are kept, see --resume");
+  }
+  return {};
+}
+
+base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,
+                                 const std::string& baseline) {
+  struct Target {
+    const char* format;
+    const std::string* path;
+  };
+  const std::array targets{Target{"csv", &outputs.csv}, Target{"json", &outputs.json}, Target{"md", &outputs.md},
+                           Target{"gbench", &outputs.gbench_json}};
+  for (const Target& target : targets) {
+    if (target.path->empty()) continue;
+    const auto bytes = reports::emit(target.format, document, {baseline});
+    if (!bytes) return tl::unexpected(bytes.error());
+    if (auto ok = reports::write_output(*target.path, *bytes); !ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace attnbench::cli

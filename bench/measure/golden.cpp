@@ -1,0 +1,138 @@
+#include "bench/measure/golden.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace attnbench::measure {
+namespace {
+
+using base::ErrorKind;
+using base::fail;
+using base::Result;
+using kernels::Problem;
+
+constexpr std::int64_t kMostExtent = std::int64_t{1} << 32;  // keeps products of four extents out of harm's way
+
+template <typename Number>
+Result<Number> number(const SafeTensors& file, const std::string& key) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end()) {
+    return fail(ErrorKind::kUnreadable, fmt::format("{} has no {} in its metadata", file.name(), key));
+  }
+  Number value{};
+  const std::string& text = found->second;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || stop != text.data() + text.size()) {
+    return fail(ErrorKind::kUnreadable, fmt::format("{}: {} is \"{}\", which is not a number", file.name(), key, text));
+  }
+  return value;
+}
+
+Result<Problem> read_problem(const SafeTensors& file) {
+  Problem problem;
+  const std::array<std::pair<const char*, std::int64_t*>, 6> extents{{{"batch", &problem.batch},
+                                                                      {"heads", &problem.heads},
+                                                                      {"kv_heads", &problem.kv_heads},
+                                                                      {"seq_q", &problem.seq_q},
+                                                                      {"seq_k", &problem.seq_k},
+                                                                      {"head_dim", &problem.head_dim}}};
+  for (const auto& [key, target] : extents) {
+    const auto value = number<std::int64_t>(file, key);
+    if (!value) return tl::unexpected(value.error());
+    if (*value < 1 || *value > kMostExtent) {
+      return fail(ErrorKind::kUnreadable, fmt::format("{}: {} is {}, at least 1 is needed", file.name(), key, *value));
+    }
+    *target = *value;
+  }
+  const auto causal = number<std::int64_t>(file, "causal");
+  if (!causal) return tl::unexpected(causal.error());
+  const auto window = number<std::int64_t>(file, "window_left");
+  if (!window) return tl::unexpected(window.error());
+  const auto scale = number<double>(file, "scale");
+  if (!scale) return tl::unexpected(scale.error());
+  problem.causal = *causal != 0;
+  problem.window_left = std::max<std::int64_t>(-1, *window);
+  problem.scale = static_cast<float>(*scale);
+  if (problem.heads % problem.kv_heads != 0) {
+    return fail(ErrorKind::kUnreadable, fmt::format("{}: heads {} is not a multiple of kv_heads {}", file.name(),
+                                                    problem.heads, problem.kv_heads));
+  }
+  return problem;
+}
+
+HostTensor rounded(const std::vector<double>& values, const std::array<std::int64_t, 4>& extent, kernels::Dtype dtype) {
+  HostTensor tensor(extent, dtype);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    store_element(tensor, static_cast<std::int64_t>(i), static_cast<float>(values[i]));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+std::string golden_kind(const SafeTensors& file) {
+  const auto has = [&](const char* name) { return file.tensors().contains(name); };
+  if (has("q") && has("k") && has("v")) return "attention";
+  return has("tokens") ? "training" : "";
+}
+
+Result<Golden> read_golden(const SafeTensors& file) {
+  auto problem = read_problem(file);
+  if (!problem) return tl::unexpected(problem.error());
+  Golden golden;
+  golden.problem = *problem;
+  golden.reference.complete = true;
+  const auto query = query_extent(golden.problem);
+  const auto key = key_extent(golden.problem);
+  kernels::OracleForward& forward = golden.reference.forward;
+  kernels::OracleBackward& backward = golden.reference.backward;
+  const std::span<const std::int64_t> lse(query.data(), 3);
+  const struct {
+    const char* name;
+    std::span<const std::int64_t> shape;
+    std::vector<double>* target;
+  } tensors[] = {{"q", query, &golden.q},       {"k", key, &golden.k},     {"v", key, &golden.v},
+                 {"dout", query, &golden.dout}, {"o", query, &forward.o},  {"lse", lse, &forward.lse},
+                 {"dq", query, &backward.dq},   {"dk", key, &backward.dk}, {"dv", key, &backward.dv}};
+  for (const auto& tensor : tensors) {
+    auto values = file.values(tensor.name, tensor.shape);
+    if (!values) return tl::unexpected(values.error());
+    *tensor.target = std::move(*values);
+  }
+  return golden;
+}
+
+Inputs golden_inputs(const Golden& golden, kernels::Dtype dtype) {
+  Inputs inputs;
+  inputs.q = rounded(golden.q, query_extent(golden.problem), dtype);
+  inputs.k = rounded(golden.k, key_extent(golden.problem), dtype);
+  inputs.v = rounded(golden.v, key_extent(golden.problem), dtype);
+  inputs.dout = rounded(golden.dout, query_extent(golden.problem), dtype);
+  return inputs;
+}
+
+kernels::Tolerance golden_tolerance(const Golden& golden, kernels::Tolerance tolerance) {
+  const Problem& p = golden.problem;
+  const std::int64_t group = p.heads / p.kv_heads;
+  double largest = 0;
+  for (std::int64_t row = 0; row < p.batch * p.heads * p.seq_q; ++row) {
+    const std::int64_t batch = row / (p.heads * p.seq_q);
+    const std::int64_t head = row / p.seq_q % p.heads;
+    const double* q = golden.q.data() + row * p.head_dim;
+    const kernels::KeyRange keys = kernels::visible_keys(p, row % p.seq_q);
+    for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+      const double* k = golden.k.data() + ((batch * p.kv_heads + head / group) * p.seq_k + j) * p.head_dim;
+      double sum = 0;
+      for (std::int64_t d = 0; d < p.head_dim; ++d) sum += std::abs(q[d] * k[d]);
+      largest = std::max(largest, sum);
+    }
+  }
+  const double rounding = std::sqrt(static_cast<double>(p.head_dim)) * 0x1p-24 * std::abs(double{p.scale}) * largest;
+  return {std::max(tolerance.forward, rounding), std::max(tolerance.backward, rounding)};
+}
+
+}  // namespace attnbench::measure

@@ -1,0 +1,113 @@
+// The matrix products of blas_product.hpp by oneDNN: the only file that sees the library.
+#include <omp.h>
+
+#include <algorithm>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <unordered_map>
+
+#include "kernels/cpu/blas_product.hpp"
+#include "kernels/cpu/libraries.hpp"
+
+namespace attnbench::kernels {
+namespace {
+
+using DnnlDesc = dnnl::memory::desc;
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+DnnlDesc describe(const MatrixShape& s) {
+  return DnnlDesc({s.rows, s.columns}, dnnl::memory::data_type::f32, {s.row, s.column});
+}
+
+}  // namespace
+
+/// One primitive, and for each thread its memory objects, so that a launch only sets addresses.
+class BlockedProduct::Product {
+ public:
+  Product(const ProductShapes& shapes, bool accumulate, int threads) {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (accumulate) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0f);
+      attributes.set_post_ops(sum);
+    }
+    const DnnlDesc a = describe(shapes.a), b = describe(shapes.b), c = describe(shapes.c);
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, cpu_engine());
+    primitive_ = dnnl::matmul(description);
+    const DnnlDesc scratch = description.scratchpad_desc();
+    for (int thread = 0; thread < threads; ++thread) {
+      Bound bound;
+      bound.scratch.resize(scratch.get_size());
+      bound.a = dnnl::memory(a, cpu_engine(), nullptr);
+      bound.b = dnnl::memory(b, cpu_engine(), nullptr);
+      bound.c = dnnl::memory(c, cpu_engine(), nullptr);
+      bound.arguments = {{DNNL_ARG_SRC, bound.a}, {DNNL_ARG_WEIGHTS, bound.b}, {DNNL_ARG_DST, bound.c}};
+      if (!bound.scratch.empty()) {
+        bound.arguments[DNNL_ARG_SCRATCHPAD] = dnnl::memory(scratch, cpu_engine(), bound.scratch.data());
+      }
+      bound.stream = dnnl::stream(cpu_engine());
+      bound_.push_back(std::move(bound));
+    }
+  }
+
+  void run(const float* a, const float* b, float* c, int thread) {
+    Bound& bound = bound_[static_cast<std::size_t>(thread)];
+    bound.a.set_data_handle(const_cast<float*>(a));
+    bound.b.set_data_handle(const_cast<float*>(b));
+    bound.c.set_data_handle(c);
+    primitive_.execute(bound.stream, bound.arguments);
+  }
+
+ private:
+  struct Bound {
+    dnnl::memory a, b, c;
+    std::vector<unsigned char> scratch;
+    std::unordered_map<int, dnnl::memory> arguments;
+    dnnl::stream stream;
+  };
+  dnnl::matmul primitive_;
+  std::vector<Bound> bound_;
+};
+
+BlockedProduct::BlockedProduct() = default;
+BlockedProduct::BlockedProduct(BlockedProduct&&) noexcept = default;
+BlockedProduct& BlockedProduct::operator=(BlockedProduct&&) noexcept = default;
+BlockedProduct::~BlockedProduct() = default;
+
+base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
+                                                  const std::function<ProductShapes(std::int64_t rows)>& shapes) {
+  omp_set_num_threads(1);  // what the library sees while it makes a primitive decides how that one divides its work
+  BlockedProduct made;
+  made.block_ = std::min(rows, block);
+  try {
+    made.products_.push_back(std::make_unique<Product>(shapes(made.block_), accumulate, threads));
+    if (rows % made.block_ != 0) {
+      made.products_.push_back(std::make_unique<Product>(shapes(rows % made.block_), accumulate, threads));
+    }
+  } catch (const dnnl::error& error) {
+    return base::fail(base::ErrorKind::kFailed, std::string("oneDNN makes no such matrix product: ") + error.what());
+  }
+  return made;
+}
+
+bool BlockedProduct::run(std::int64_t rows, const float* a, const float* b, float* c, int thread) {
+  omp_set_num_threads(1);  // of this thread: the pool is the only parallelism, and OpenMP never starts a pool
+  try {
+    products_[rows == block_ ? 0 : 1]->run(a, b, c, thread);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  return true;
+}
+
+std::string onednn_version() {
+  const dnnl_version_t* version = dnnl::version();
+  return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
+}
+
+}  // namespace attnbench::kernels

@@ -1,0 +1,373 @@
+// Forward: one block per query tile, keys and values streamed once, softmax kept in running form.
+//
+// Per row: m the largest logit so far, base = m c (c = |scale| log2 e) rounded once, l the sum of p = 2^(s c - base).
+// Rounding base shifts every p of a row by the same factor, which the division by l removes; only where |base| passes
+// 2^22, and the shift could overflow, is the rounding error itself subtracted too. A larger m scales what is there by
+// 2^(base_old - base_new). A row that sees no key keeps m = -inf, l = 0 and ends as o = 0, lse = -inf.
+//
+// Source: Milakov & Gimelshein 2018, section 3 (online softmax); Dao et al. 2022, algorithm 1; Dao 2023, section 3.
+#pragma once
+
+#include "kernels/cuda/flash_tile.cuh"
+
+namespace attnbench::kernels::flash_cuda {
+
+/// Everything of the forward that follows from element, width and tile shape.
+template <typename E_, int D_, int P_, FwdConfig C_>
+struct FwdTile {
+  using E = E_;
+  static constexpr int D = D_;
+  static constexpr int P = P_;
+  static constexpr FwdConfig C = C_;
+  static constexpr int kFrags = C.frags_m;
+  static constexpr int kRows = C.rows();  // queries per block
+  static constexpr int kKeys = C.step();  // keys per step, all warp groups together
+  static constexpr int kThreads = C.threads();
+  static constexpr int kKeyTiles = C.key_tile / 8;  // C tiles of scores along the keys
+  static constexpr int kOutTiles = D / 8;           // C tiles of the output along the columns
+  static constexpr int kSteps = D / 16;
+  static constexpr int kRow = row_bytes(D);
+  static constexpr std::uint32_t kQPlane = C.rows() * kRow;
+  static constexpr std::uint32_t kKvPlane = C.step() * kRow;
+  static constexpr std::uint32_t kKvTile = P * kKvPlane;
+  static constexpr std::uint32_t kStage = 2 * kKvTile;
+};
+
+/// The running softmax and output of a warp's rows. Index h of a row: h = 0 row g, h = 1 row g + 8 of the fragment.
+template <typename T>
+struct FwdState {
+  float out[T::kFrags][T::kOutTiles][4];
+  float largest[T::kFrags][2];
+  float base[T::kFrags][2];
+  float sum[T::kFrags][2];
+  std::uint32_t q[T::C.q_in_registers ? T::kSteps : 1][T::kFrags][T::P][4];
+};
+
+/// What rounding took from m c; zero where it cannot matter.
+__device__ __forceinline__ float base_error(float largest, float base, float c) {
+  return fabsf(base) > 4194304.0f && fabsf(base) < 3.0e38f ? fmaf(largest, c, -base) : 0.0f;
+}
+
+/// Turns scores into weights in place and brings the running state up to date.
+template <typename T>
+__device__ __forceinline__ void softmax_step(FwdState<T>& state, float (&s)[T::kFrags][T::kKeyTiles][4], float c) {
+  bool grew = false;
+  bool huge = false;
+  float next[T::kFrags][2];
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float x = fmaxf(s[m][0][2 * h], s[m][0][2 * h + 1]);
+#pragma unroll
+      for (int n = 1; n < T::kKeyTiles; ++n) x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+      x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+      next[m][h] = fmaxf(state.largest[m][h], x);
+      grew = grew || next[m][h] > state.largest[m][h];
+      huge = huge || fabsf(next[m][h] * c) > 4194304.0f;
+    }
+  }
+  if (__any_sync(0xffffffffu, grew)) {
+#pragma unroll
+    for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float old = state.largest[m][h];
+        const float old_base = state.base[m][h];
+        const float base = next[m][h] == -INFINITY ? 0.0f : next[m][h] * c;
+        const float error = base_error(old, old_base, c) - base_error(next[m][h], base, c);
+        const float factor = old == -INFINITY ? 0.0f : (next[m][h] > old ? ex2(old_base - base + error) : 1.0f);
+        state.largest[m][h] = next[m][h];
+        state.base[m][h] = base;
+        state.sum[m][h] *= factor;
+#pragma unroll
+        for (int n = 0; n < T::kOutTiles; ++n) {
+          state.out[m][n][2 * h] *= factor;
+          state.out[m][n][2 * h + 1] *= factor;
+        }
+      }
+    }
+  }
+  const bool careful = __any_sync(0xffffffffu, huge);
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float base = state.base[m][h];
+      float factor = c;
+      if (careful) {
+        const float error = base_error(state.largest[m][h], base, c);
+#pragma unroll
+        for (int n = 0; n < T::kKeyTiles; ++n) {
+          s[m][n][2 * h] = fmaf(s[m][n][2 * h], c, -base) - error;
+          s[m][n][2 * h + 1] = fmaf(s[m][n][2 * h + 1], c, -base) - error;
+        }
+        base = 0.0f;
+        factor = 1.0f;
+      }
+      float total = 0.0f;
+#pragma unroll
+      for (int n = 0; n < T::kKeyTiles; ++n) {
+        s[m][n][2 * h] = ex2(fmaf(s[m][n][2 * h], factor, -base));
+        s[m][n][2 * h + 1] = ex2(fmaf(s[m][n][2 * h + 1], factor, -base));
+        total += s[m][n][2 * h] + s[m][n][2 * h + 1];
+      }
+      state.sum[m][h] += total;
+    }
+  }
+}
+
+/// One key tile for one warp: scores, softmax, output. `q_row` is the warp's first query, `key` the tile's first key;
+/// addresses include the lane's offsets, `v_tile` is the same tile as a pointer.
+template <typename T, bool kMasked>
+__device__ __forceinline__ void key_tile_step(FwdState<T>& state, const Shape& shape, std::uint32_t q_address,
+                                              std::uint32_t k_address, std::uint32_t v_address, const char* v_tile,
+                                              int q_row, int key, int lane) {
+  using E = typename T::E;
+  float s[T::kFrags][T::kKeyTiles][4] = {};
+#pragma unroll
+  for (int k = 0; k < T::kSteps; ++k) {
+    if constexpr (T::C.q_in_registers) {
+      step_nt<E, T::kRow, T::P>(s, state.q[k], k_address + k * 32, T::kKvPlane);
+    } else {
+      std::uint32_t q[T::kFrags][T::P][4];
+      load_a<T::kRow, T::P, T::kFrags>(q, q_address + k * 32, T::kQPlane);
+      step_nt<E, T::kRow, T::P>(s, q, k_address + k * 32, T::kKvPlane);
+    }
+  }
+  if (shape.negative) {
+#pragma unroll
+    for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+      for (int n = 0; n < T::kKeyTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) s[m][n][i] = -s[m][n][i];
+      }
+    }
+  }
+  if constexpr (kMasked) {
+#pragma unroll
+    for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const Range range = visible_keys(shape, q_row + m * 16 + h * 8 + lane / 4);
+        const int first = range.begin - key - (lane & 3) * 2;
+        const int last = range.end - key - (lane & 3) * 2;
+#pragma unroll
+        for (int n = 0; n < T::kKeyTiles; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            if (n * 8 + i < first || n * 8 + i >= last) s[m][n][2 * h + i] = -INFINITY;
+          }
+        }
+      }
+    }
+  }
+  softmax_step<T>(state, s, shape.scale_log2);
+  std::uint32_t bad = 0;
+#pragma unroll
+  for (int k = 0; k < T::kKeyTiles / 2; ++k) {
+    std::uint32_t p[T::kFrags][T::P][4];
+#pragma unroll
+    for (int m = 0; m < T::kFrags; ++m) as_a<E, T::P>(p[m], s[m][2 * k], s[m][2 * k + 1]);
+    step_nn<E, T::kRow, T::P, kMasked>(state.out, p, v_address + k * 16 * T::kRow, T::kKvPlane, bad);
+  }
+  if constexpr (kMasked) {
+    if (__any_sync(0xffffffffu, bad != 0)) {
+      add_non_finite<E, T::kRow>(state.out, v_tile, T::C.key_tile, lane, [&](int row, int k) {
+        const Range range = visible_keys(shape, q_row + row);
+        return key + k >= range.begin && key + k < range.end;
+      });
+    }
+  }
+}
+
+/// Merges the states of the warp groups into group 0, through shared memory (one slot per lane and register).
+template <typename T>
+__device__ __forceinline__ void merge_groups(FwdState<T>& state, float* slots, int warp, int lane, float c) {
+  constexpr int kThreads = T::C.warps_m * 32;
+  float* mine = slots + (warp % T::C.warps_m) * 32 + lane;
+  __syncthreads();  // the last tiles have been read
+#pragma unroll
+  for (int group = 1; group < T::C.split; ++group) {
+    if (warp / T::C.warps_m == group) {
+      int slot = 0;
+#pragma unroll
+      for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          mine[slot++ * kThreads] = state.largest[m][h];
+          mine[slot++ * kThreads] = state.base[m][h];
+          mine[slot++ * kThreads] = state.sum[m][h];
+#pragma unroll
+          for (int n = 0; n < T::kOutTiles; ++n) {
+            mine[slot++ * kThreads] = state.out[m][n][2 * h];
+            mine[slot++ * kThreads] = state.out[m][n][2 * h + 1];
+          }
+        }
+      }
+    }
+    __syncthreads();
+    if (warp < T::C.warps_m) {
+      int slot = 0;
+#pragma unroll
+      for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float largest = mine[slot++ * kThreads];
+          const float base = mine[slot++ * kThreads];
+          const float sum = mine[slot++ * kThreads];
+          const float top = fmaxf(state.largest[m][h], largest);
+          const bool theirs = largest > state.largest[m][h];
+          const float top_base = theirs ? base : state.base[m][h];
+          const float top_error = base_error(top, top_base, c);
+          const float mine_error = base_error(state.largest[m][h], state.base[m][h], c);
+          const float their_error = base_error(largest, base, c);
+          // Of two NaN-free states at most one is scaled; an empty one (-inf) counts nothing.
+          const float keep =
+              state.largest[m][h] == -INFINITY ? 0.0f : ex2(state.base[m][h] - top_base + (mine_error - top_error));
+          const float add = largest == -INFINITY ? 0.0f : ex2(base - top_base + (their_error - top_error));
+          state.largest[m][h] = top;
+          state.base[m][h] = top_base;
+          state.sum[m][h] = state.sum[m][h] * keep + sum * add;
+#pragma unroll
+          for (int n = 0; n < T::kOutTiles; ++n) {
+            state.out[m][n][2 * h] = state.out[m][n][2 * h] * keep + mine[slot++ * kThreads] * add;
+            state.out[m][n][2 * h + 1] = state.out[m][n][2 * h + 1] * keep + mine[slot++ * kThreads] * add;
+          }
+        }
+      }
+    }
+    if (group + 1 < T::C.split) __syncthreads();
+  }
+}
+
+/// Divides by the row sums and stores o and lse.
+template <typename T>
+__device__ __forceinline__ void store_forward(FwdState<T>& state, const FwdParams& params, const Work& work, int q_row,
+                                              int lane) {
+  using Out = typename OutputOf<typename T::E, T::P>::Type;
+  Out* out = static_cast<Out*>(params.o.data) + work.batch * params.o.batch + work.head_in_batch * params.o.head;
+  float* lse = params.lse + work.head * params.shape.seq_q;
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = q_row + m * 16 + h * 8 + lane / 4;
+      if (row >= params.shape.seq_q) continue;
+      const float sum = state.sum[m][h];
+      const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
+      if ((lane & 3) == 0) lse[row] = sum == 0.0f ? -INFINITY : (state.base[m][h] + log2f(sum)) * kLn2;
+#pragma unroll
+      for (int n = 0; n < T::kOutTiles; ++n) {
+        store_pair(out + row * params.o.row, params.o, n * 8 + (lane & 3) * 2, params.shape.head_dim,
+                   state.out[m][n][2 * h] * inverse, state.out[m][n][2 * h + 1] * inverse);
+      }
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward(const FwdParams params) {
+  extern __shared__ __align__(128) char shared[];
+  constexpr FwdConfig C = T::C;
+  const Shape& shape = params.shape;
+  const int thread = threadIdx.x;
+  const int lane = thread & 31;
+  const int warp = thread >> 5;
+  const int group = warp / C.warps_m;
+  Work work = decode_work(params.order, shape.heads);
+  const int row0 = (params.order.tiles - 1 - work.tile) * T::kRows;
+  const int row_last = min(row0 + T::kRows, shape.seq_q) - 1;
+  const int q_row = row0 + (warp % C.warps_m) * 16 * C.frags_m;
+
+  // Keys that any row sees, and keys that all rows see: tiles inside the latter need no mask.
+  const Range top = visible_keys(shape, row0);
+  const Range bottom = visible_keys(shape, row_last);
+  const int first = top.begin / T::kKeys;
+  const int count = bottom.end > top.begin ? (bottom.end + T::kKeys - 1) / T::kKeys - first : 0;
+
+  const int chunks = (shape.head_dim + 7) / 8;
+  const char* q =
+      static_cast<const char*>(params.q.data) + 2 * (work.batch * params.q.batch + work.head_in_batch * params.q.head);
+  const int kv_head = work.head_in_batch / shape.group;
+  const char* k = static_cast<const char*>(params.k.data) + 2 * (work.batch * params.k.batch + kv_head * params.k.head);
+  const char* v = static_cast<const char*>(params.v.data) + 2 * (work.batch * params.v.batch + kv_head * params.v.head);
+
+  const std::uint32_t q_tile = shared_address(shared);
+  const std::uint32_t kv_tiles = q_tile + T::P * T::kQPlane;
+  // Tiles run from the right: the masked ones of a causal problem come first. Step i works on tile count - 1 - i.
+  const auto load_step = [&](int step) {
+    if (step < count) {
+      const std::uint32_t target = kv_tiles + (step % C.stages) * T::kStage;
+      const int key0 = (first + count - 1 - step) * T::kKeys;
+      load_tile<T::D, T::kKeys, T::kThreads, T::P>(target, k, params.k.row * 2, params.k.plane * 2, key0, shape.seq_k,
+                                                   chunks, thread);
+      load_tile<T::D, T::kKeys, T::kThreads, T::P>(target + T::kKvTile, v, params.v.row * 2, params.v.plane * 2, key0,
+                                                   shape.seq_k, chunks, thread);
+    }
+    cp_async_commit();
+  };
+  load_tile<T::D, T::kRows, T::kThreads, T::P>(q_tile, q, params.q.row * 2, params.q.plane * 2, row0, shape.seq_q,
+                                               chunks, thread);
+#pragma unroll
+  for (int i = 0; i < C.stages - 1; ++i) load_step(i);
+
+  FwdState<T> state;
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      state.largest[m][h] = -INFINITY;
+      state.base[m][h] = 0.0f;
+      state.sum[m][h] = 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < T::kOutTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state.out[m][n][i] = 0.0f;
+    }
+  }
+  const std::uint32_t q_address = q_tile + (warp % C.warps_m) * 16 * C.frags_m * T::kRow + lane_rows<T::kRow>(lane);
+  const std::uint32_t k_offset = group * C.key_tile * T::kRow + lane_columns<T::kRow>(lane);
+  const std::uint32_t v_offset = T::kKvTile + group * C.key_tile * T::kRow;
+  for (int i = 0; i < count; ++i) {
+    cp_async_wait<C.stages - 2>();
+    __syncthreads();
+    load_step(i + C.stages - 1);
+    if constexpr (C.q_in_registers) {
+      if (i == 0) {
+#pragma unroll
+        for (int s = 0; s < T::kSteps; ++s)
+          load_a<T::kRow, T::P, T::kFrags>(state.q[s], q_address + s * 32, T::kQPlane);
+      }
+    }
+    const std::uint32_t stage = (i % C.stages) * T::kStage;
+    const int key = (first + count - 1 - i) * T::kKeys + group * C.key_tile;
+    const std::uint32_t k_address = kv_tiles + stage + k_offset;
+    const std::uint32_t v_address = kv_tiles + stage + v_offset + lane_rows<T::kRow>(lane);
+    if (key >= bottom.begin && key + C.key_tile <= top.end) {
+      key_tile_step<T, false>(state, shape, q_address, k_address, v_address, nullptr, q_row, key, lane);
+    } else {
+      key_tile_step<T, true>(state, shape, q_address, k_address, v_address,
+                             shared + T::P * T::kQPlane + stage + v_offset, q_row, key, lane);
+    }
+  }
+  cp_async_wait<0>();
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      state.sum[m][h] += __shfl_xor_sync(0xffffffffu, state.sum[m][h], 1);
+      state.sum[m][h] += __shfl_xor_sync(0xffffffffu, state.sum[m][h], 2);
+    }
+  }
+  if constexpr (C.split > 1) {
+    merge_groups<T>(state, reinterpret_cast<float*>(shared), warp, lane, shape.scale_log2);
+    if (group > 0) return;
+  }
+  store_forward<T>(state, params, work, q_row, lane);
+}
+
+}  // namespace attnbench::kernels::flash_cuda

@@ -1,0 +1,6 @@
+// Forward, head dimension 16 (and below, padded).
+#include "kernels/cuda/flash_fwd_launch.cuh"
+
+namespace attnbench::kernels::flash_cuda {
+template cudaError_t launch_forward<16>(const FwdParams&, Kind, int, cudaStream_t);
+}  // namespace attnbench::kernels::flash_cuda

@@ -1,0 +1,250 @@
+// Pieces that the flash kernels share: tile order, the mask, loading tiles, products of tiles, storing rows.
+#pragma once
+
+#include "kernels/cuda/flash_config.cuh"
+#include "kernels/cuda/flash_params.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace attnbench::kernels::flash_cuda {
+
+constexpr float kLog2e = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+
+/// Bytes of one shared-memory row of a D-wide tile.
+template <int D>
+inline constexpr int kRowBytesOf = row_bytes(D);
+
+/// The type outputs are stored in: the problem's own.
+template <typename E, int kPlanes>
+struct OutputOf {
+  using Type = E;
+};
+template <typename E>
+struct OutputOf<E, 2> {
+  using Type = float;
+};
+
+/// Which head and which tile (0 = to be started first) this block works on.
+struct Work {
+  std::int64_t head;  // over batch * heads
+  int batch;
+  int head_in_batch;
+  int tile;
+};
+
+__device__ __forceinline__ Work decode_work(const Order& order, int heads_per_batch) {
+  const unsigned index = blockIdx.x;
+  const unsigned per_section = static_cast<unsigned>(order.section) * static_cast<unsigned>(order.tiles);
+  const unsigned section = index / per_section;
+  const unsigned rest = index - section * per_section;
+  const std::int64_t first = static_cast<std::int64_t>(section) * order.section;
+  const std::int64_t left = order.heads - first;
+  const unsigned count = left < order.section ? static_cast<unsigned>(left) : static_cast<unsigned>(order.section);
+  Work work;
+  work.tile = static_cast<int>(rest / count);
+  work.head = first + rest % count;
+  work.batch = static_cast<int>(work.head / heads_per_batch);
+  work.head_in_batch = static_cast<int>(work.head - static_cast<std::int64_t>(work.batch) * heads_per_batch);
+  return work;
+}
+
+/// Half-open range of keys that a query sees (kernels::visible_keys), or of queries that see a key.
+struct Range {
+  int begin;
+  int end;
+};
+
+__device__ __forceinline__ Range visible_keys(const Shape& shape, int query) {
+  const int diagonal = query + shape.seq_k - shape.seq_q;
+  Range range{0, shape.seq_k};
+  if (shape.causal) range.end = min(max(diagonal + 1, 0), shape.seq_k);
+  if (shape.window >= 0) range.begin = min(max(diagonal - shape.window, 0), shape.seq_k);
+  return range;
+}
+
+__device__ __forceinline__ Range visible_queries(const Shape& shape, int key) {
+  const int offset = shape.seq_k - shape.seq_q;
+  Range range{0, shape.seq_q};
+  if (shape.causal) range.begin = min(max(key - offset, 0), shape.seq_q);
+  if (shape.window >= 0) {
+    const std::int64_t end = static_cast<std::int64_t>(key) - offset + shape.window + 1;
+    range.end = static_cast<int>(end < 0 ? 0 : (end > shape.seq_q ? shape.seq_q : end));
+  }
+  return range;
+}
+
+/// Copies kRows rows of D elements, all planes, into shared memory; zeros beyond `rows` and beyond the stored width.
+template <int D, int kRows, int kThreads, int kPlanes>
+__device__ __forceinline__ void load_tile(std::uint32_t target, const char* source, std::int64_t row_stride_bytes,
+                                          std::int64_t plane_bytes, int row0, int rows, int chunks, int thread) {
+  constexpr int kChunks = D / 8;
+  constexpr int kTotal = kRows * kChunks;
+#pragma unroll
+  for (int i = 0; i < (kTotal + kThreads - 1) / kThreads; ++i) {
+    const int index = thread + i * kThreads;
+    if (kTotal % kThreads != 0 && index >= kTotal) break;
+    const int row = index / kChunks;
+    const int chunk = index % kChunks;
+    const bool valid = row0 + row < rows && chunk < chunks;
+    const char* from = source + (row0 + row) * row_stride_bytes + chunk * 16;
+    const std::uint32_t to = target + row * kRowBytesOf<D> + chunk * 16;
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) {
+      cp_async_16(to + p * kRows * kRowBytesOf<D>, valid ? from + p * plane_bytes : source, valid);
+    }
+  }
+}
+
+/// Byte offsets of a lane for the two ways ldmatrix.x4 is used on a row-major tile.
+/// `lane_rows`: A fragments, and B fragments of a [k][n] tile through .trans (two n8 tiles by one k16 step).
+/// `lane_columns`: B fragments of an [n][k] tile (two n8 tiles by one k16 step), and A fragments of a [k][m] tile
+/// through .trans.
+template <int kRowBytes>
+__device__ __forceinline__ std::uint32_t lane_rows(int lane) {
+  return (lane & 15) * kRowBytes + (lane >> 4) * 16;
+}
+template <int kRowBytes>
+__device__ __forceinline__ std::uint32_t lane_columns(int lane) {
+  return ((lane & 7) + ((lane >> 4) << 3)) * kRowBytes + ((lane >> 3) & 1) * 16;
+}
+
+/// acc[:, nt], acc[:, nt + 1] += a b over one k16 step; with two planes hi hi + hi lo + lo hi, small terms first.
+template <typename E, int kPlanes, int kFragsM, int kTilesN>
+__device__ __forceinline__ void multiply(float (&acc)[kFragsM][kTilesN][4],
+                                         const std::uint32_t (&a)[kFragsM][kPlanes][4],
+                                         const std::uint32_t (&b)[kPlanes][4], int nt) {
+  if constexpr (kPlanes == 2) {
+#pragma unroll
+    for (int m = 0; m < kFragsM; ++m) {
+      Element<E>::mma(acc[m][nt], a[m][1], b[0][0], b[0][1]);
+      Element<E>::mma(acc[m][nt + 1], a[m][1], b[0][2], b[0][3]);
+    }
+#pragma unroll
+    for (int m = 0; m < kFragsM; ++m) {
+      Element<E>::mma(acc[m][nt], a[m][0], b[1][0], b[1][1]);
+      Element<E>::mma(acc[m][nt + 1], a[m][0], b[1][2], b[1][3]);
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kFragsM; ++m) {
+    Element<E>::mma(acc[m][nt], a[m][0], b[0][0], b[0][1]);
+    Element<E>::mma(acc[m][nt + 1], a[m][0], b[0][2], b[0][3]);
+  }
+}
+
+/// A fragments of one k16 step from a row-major tile; `address` includes lane_rows.
+template <int kRowBytes, int kPlanes, int kFragsM>
+__device__ __forceinline__ void load_a(std::uint32_t (&a)[kFragsM][kPlanes][4], std::uint32_t address,
+                                       std::uint32_t plane_bytes) {
+#pragma unroll
+  for (int m = 0; m < kFragsM; ++m) {
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) ldmatrix_x4(a[m][p], address + p * plane_bytes + m * 16 * kRowBytes);
+  }
+}
+
+/// acc += A B^T, one k16 step: B rows [n][k]; `b_address` includes lane_columns and the step's k offset.
+template <typename E, int kRowBytes, int kPlanes, int kFragsM, int kTilesN>
+__device__ __forceinline__ void step_nt(float (&acc)[kFragsM][kTilesN][4],
+                                        const std::uint32_t (&a)[kFragsM][kPlanes][4], std::uint32_t b_address,
+                                        std::uint32_t plane_bytes) {
+#pragma unroll
+  for (int n = 0; n < kTilesN; n += 2) {
+    std::uint32_t b[kPlanes][4];
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) ldmatrix_x4(b[p], b_address + p * plane_bytes + n * 8 * kRowBytes);
+    multiply<E, kPlanes, kFragsM, kTilesN>(acc, a, b, n);
+  }
+}
+
+/// acc += A B, one k16 step: B rows [k][n]; `b_address` includes lane_rows and the step's row offset.
+/// kGuard: infinities and NaN of B count as zero and are reported in `bad`: a masked position has weight 0, and
+/// 0 * NaN must not reach rows that do not see it (add_non_finite puts them back for the rows that do).
+template <typename E, int kRowBytes, int kPlanes, bool kGuard, int kFragsM, int kTilesN>
+__device__ __forceinline__ void step_nn(float (&acc)[kFragsM][kTilesN][4],
+                                        const std::uint32_t (&a)[kFragsM][kPlanes][4], std::uint32_t b_address,
+                                        std::uint32_t plane_bytes, std::uint32_t& bad) {
+#pragma unroll
+  for (int n = 0; n < kTilesN; n += 2) {
+    std::uint32_t b[kPlanes][4];
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) ldmatrix_x4_trans(b[p], b_address + p * plane_bytes + n * 16);
+    if constexpr (kGuard) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        bad |= non_finite_bits<E>(b[0][i]);
+        b[0][i] = finite_or_zero<E>(b[0][i]);
+      }
+    }
+    multiply<E, kPlanes, kFragsM, kTilesN>(acc, a, b, n);
+  }
+}
+
+/// Two horizontally neighbouring C tiles as the A fragment of the next product.
+template <typename E, int kPlanes>
+__device__ __forceinline__ void as_a(std::uint32_t (&a)[kPlanes][4], const float (&left)[4], const float (&right)[4]) {
+  std::uint32_t r[kPlanes];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float(&from)[4] = i < 2 ? left : right;
+    pack_planes<E, kPlanes>(r, from[(i & 1) * 2], from[(i & 1) * 2 + 1]);
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) a[p][i] = r[p];
+  }
+}
+
+/// Adds to acc[row][column] the infinities and NaN of `tile` (plane 0, [keys][columns]) at rows `visible(row)` of the
+/// tile, `row` counted from the fragment's first. Rare: runs only when a masked tile holds such values.
+template <typename E, int kRowBytes, int kFragsM, int kTilesN, typename Visible>
+__device__ __forceinline__ void add_non_finite(float (&acc)[kFragsM][kTilesN][4], const char* tile, int tile_rows,
+                                               int lane, Visible visible) {
+#pragma unroll 1
+  for (int k = 0; k < tile_rows; ++k) {
+    bool sees[kFragsM][2];
+#pragma unroll
+    for (int m = 0; m < kFragsM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) sees[m][half] = visible(m * 16 + half * 8 + lane / 4, k);
+    }
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n) {
+      const std::uint32_t pair =
+          *reinterpret_cast<const std::uint32_t*>(tile + k * kRowBytes + (n * 8 + (lane & 3) * 2) * 2);
+      const std::uint32_t bits = non_finite_bits<E>(pair);
+      if (bits == 0) continue;
+      const float low = bits & 0x00008000u ? Element<E>::low(pair) : 0.0f;
+      const float high = bits & 0x80000000u ? Element<E>::high(pair) : 0.0f;
+#pragma unroll
+      for (int m = 0; m < kFragsM; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (!sees[m][half]) continue;
+          acc[m][n][half * 2] += low;
+          acc[m][n][half * 2 + 1] += high;
+        }
+      }
+    }
+  }
+}
+
+/// Stores two neighbouring columns of a row, as far as the row has them.
+template <typename Out>
+__device__ __forceinline__ void store_pair(Out* row, const Output& out, int column, int width, float x, float y) {
+  if constexpr (sizeof(Out) == 4) {
+    if (out.pairs && column + 1 < width) {
+      *reinterpret_cast<float2*>(row + column) = make_float2(x, y);
+      return;
+    }
+    if (column < width) row[column * out.column] = x;
+    if (column + 1 < width) row[(column + 1) * out.column] = y;
+  } else {
+    if (out.pairs && column + 1 < width) {
+      *reinterpret_cast<std::uint32_t*>(row + column) = Element<Out>::pack(x, y);
+      return;
+    }
+    if (column < width) row[column * out.column] = Element<Out>::from_float(x);
+    if (column + 1 < width) row[(column + 1) * out.column] = Element<Out>::from_float(y);
+  }
+}
+
+}  // namespace attnbench::kernels::flash_cuda
