@@ -1,13 +1,12 @@
-// The matrix products of blas_product.hpp by oneDNN: the only file that sees the library.
+// libattnbench_onednn.so: the matrix products of blas_product.hpp by oneDNN, the only file that sees the library.
 #include <omp.h>
 
-#include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "kernels/cpu/blas_product.hpp"
-#include "kernels/cpu/libraries.hpp"
 
 namespace attnbench::kernels {
 namespace {
@@ -23,10 +22,8 @@ DnnlDesc describe(const MatrixShape& s) {
   return DnnlDesc({s.rows, s.columns}, dnnl::memory::data_type::f32, {s.row, s.column});
 }
 
-}  // namespace
-
 /// One primitive, and for each thread its memory objects, so that a launch only sets addresses.
-class BlockedProduct::Product {
+class Product : public LibraryProduct {
  public:
   Product(const ProductShapes& shapes, bool accumulate, int threads) {
     dnnl::primitive_attr attributes;
@@ -55,12 +52,18 @@ class BlockedProduct::Product {
     }
   }
 
-  void run(const float* a, const float* b, float* c, int thread) {
+  bool run(const float* a, const float* b, float* c, int thread) override {
+    omp_set_num_threads(1);  // of this thread: the pool is the only parallelism, and OpenMP never starts a pool
     Bound& bound = bound_[static_cast<std::size_t>(thread)];
     bound.a.set_data_handle(const_cast<float*>(a));
     bound.b.set_data_handle(const_cast<float*>(b));
     bound.c.set_data_handle(c);
-    primitive_.execute(bound.stream, bound.arguments);
+    try {
+      primitive_.execute(bound.stream, bound.arguments);
+    } catch (const dnnl::error&) {
+      return false;
+    }
+    return true;
   }
 
  private:
@@ -74,40 +77,25 @@ class BlockedProduct::Product {
   std::vector<Bound> bound_;
 };
 
-BlockedProduct::BlockedProduct() = default;
-BlockedProduct::BlockedProduct(BlockedProduct&&) noexcept = default;
-BlockedProduct& BlockedProduct::operator=(BlockedProduct&&) noexcept = default;
-BlockedProduct::~BlockedProduct() = default;
-
-base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
-                                                  const std::function<ProductShapes(std::int64_t rows)>& shapes) {
+base::Result<std::unique_ptr<LibraryProduct>> make_product(const ProductShapes& shapes, bool accumulate, int threads) {
   omp_set_num_threads(1);  // what the library sees while it makes a primitive decides how that one divides its work
-  BlockedProduct made;
-  made.block_ = std::min(rows, block);
   try {
-    made.products_.push_back(std::make_unique<Product>(shapes(made.block_), accumulate, threads));
-    if (rows % made.block_ != 0) {
-      made.products_.push_back(std::make_unique<Product>(shapes(rows % made.block_), accumulate, threads));
-    }
+    return std::make_unique<Product>(shapes, accumulate, threads);
   } catch (const dnnl::error& error) {
     return base::fail(base::ErrorKind::kFailed, std::string("oneDNN makes no such matrix product: ") + error.what());
   }
-  return made;
-}
-
-bool BlockedProduct::run(std::int64_t rows, const float* a, const float* b, float* c, int thread) {
-  omp_set_num_threads(1);  // of this thread: the pool is the only parallelism, and OpenMP never starts a pool
-  try {
-    products_[rows == block_ ? 0 : 1]->run(a, b, c, thread);
-  } catch (const dnnl::error&) {
-    return false;
-  }
-  return true;
 }
 
 std::string onednn_version() {
   const dnnl_version_t* version = dnnl::version();
   return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ProductModule* attnbench_product_module() {
+  static const ProductModule module{ATTNBENCH_BUILD_ID, onednn_version(), &make_product};
+  return &module;
 }
 
 }  // namespace attnbench::kernels

@@ -1,9 +1,12 @@
 // Matrix products of a tuned library, bound before the clock runs; says nothing of which library.
+//
+// The library lives in a module of its own, opened on first use: linked, it costs every start of the program 5 ms.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "bench/base/error.hpp"
@@ -27,16 +30,34 @@ struct ProductShapes {
   MatrixShape a, b, c;
 };
 
+/// One product of fixed shapes, bound for a number of threads; made by the module.
+class LibraryProduct {
+ public:
+  virtual ~LibraryProduct() = default;
+  /// False: the library reported an error. `thread` is the pool's number of the calling thread.
+  virtual bool run(const float* a, const float* b, float* c, int thread) = 0;
+};
+
+/// What libattnbench_onednn.so exports as kProductModuleSymbol.
+struct ProductModule {
+  const char* build_id = nullptr;
+  std::string version;
+  /// Error kFailed: the library declines.
+  base::Result<std::unique_ptr<LibraryProduct>> (*make)(const ProductShapes& shapes, bool accumulate,
+                                                        int threads) = nullptr;
+};
+using ProductModuleFunction = const ProductModule* (*)();
+inline constexpr const char* kProductModuleFile = "libattnbench_onednn.so";
+inline constexpr const char* kProductModuleSymbol = "attnbench_product_module";
+
+/// Error kAbsent: the module is not where the program looks, or belongs to another build.
+base::Result<const ProductModule*> product_module();
+
 /// c = a b, or c += a b, the same for every block of rows of c; the last block may be shorter. Each thread of the pool
 /// runs products of its own: one product never uses more than the thread that calls it.
 class BlockedProduct {
  public:
-  BlockedProduct();
-  BlockedProduct(BlockedProduct&&) noexcept;
-  BlockedProduct& operator=(BlockedProduct&&) noexcept;
-  ~BlockedProduct();
-
-  /// `shapes` gives the shapes for a number of rows. Error kFailed: the library declines.
+  /// `shapes` gives the shapes for a number of rows. Errors kAbsent: no library; kFailed: it declines.
   static base::Result<BlockedProduct> make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
                                            const std::function<ProductShapes(std::int64_t rows)>& shapes);
 
@@ -44,9 +65,8 @@ class BlockedProduct {
   bool run(std::int64_t rows, const float* a, const float* b, float* c, int thread);
 
  private:
-  class Product;
   std::int64_t block_ = 1;
-  std::vector<std::unique_ptr<Product>> products_;  // whole blocks, then the last one where it is shorter
+  std::vector<std::unique_ptr<LibraryProduct>> products_;  // whole blocks, then the last one where it is shorter
 };
 
 }  // namespace attnbench::kernels

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/build_features.hpp"
 #include "kernels/catalog.hpp"
 
 namespace attnbench::kernels {
@@ -23,11 +24,15 @@ base::Result<const Backend*> open_plugin() {
   using base::ErrorKind;
   using base::fail;
   const std::string beside = beside_the_program();
-  if (access(beside.c_str(), F_OK) != 0) {
-    return fail(ErrorKind::kAbsent, "the CUDA backend was not built: there is no " + beside +
-                                        "; install the CUDA toolkit (nvcc) and build again");
+  // Beside the program first, so that two builds never mix; then wherever the loader looks for an installed one.
+  const bool here = access(beside.c_str(), F_OK) == 0;
+  void* library = dlopen(here ? beside.c_str() : kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr && !here) {
+    return fail(ErrorKind::kAbsent, kCudaBuilt ? "the CUDA backend is missing: this build made " +
+                                                     std::string(kLibrary) + ", but it is neither at " + beside +
+                                                     " nor where the loader looks; copy it there"
+                                               : "the CUDA backend was " + std::string(kCudaBuildNote));
   }
-  void* library = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return fail(ErrorKind::kAbsent, "the CUDA backend cannot be loaded: " + std::string(dlerror()));
   const auto entry = reinterpret_cast<PluginEntryFunction>(dlsym(library, kPluginSymbol));

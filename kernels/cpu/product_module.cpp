@@ -1,0 +1,58 @@
+// Opens the matrix library at run time and cuts products into blocks of rows.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/cpu/blas_product.hpp"
+#include "kernels/cpu/libraries.hpp"
+
+namespace attnbench::kernels {
+namespace {
+
+base::Result<const ProductModule*> open_module() {
+  using base::ErrorKind;
+  using base::fail;
+  // A bare name: the loader looks where the program's own run path says, beside it first.
+  void* const library = dlopen(kProductModuleFile, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return fail(ErrorKind::kAbsent, "oneDNN cannot be loaded: " + std::string(dlerror()));
+  const auto entry = reinterpret_cast<ProductModuleFunction>(dlsym(library, kProductModuleSymbol));
+  if (entry == nullptr || std::string(entry()->build_id) != ATTNBENCH_BUILD_ID) {
+    return fail(ErrorKind::kAbsent,
+                std::string(kProductModuleFile) + " belongs to another build of this program; build both again");
+  }
+  return entry();
+}
+
+}  // namespace
+
+base::Result<const ProductModule*> product_module() {
+  static const base::Result<const ProductModule*> module = open_module();
+  return module;
+}
+
+base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
+                                                  const std::function<ProductShapes(std::int64_t rows)>& shapes) {
+  const auto module = product_module();
+  if (!module) return tl::unexpected(module.error());
+  BlockedProduct made;
+  made.block_ = std::min(rows, block);
+  for (const std::int64_t count : {made.block_, rows % made.block_}) {
+    if (count == 0) continue;
+    auto product = (*module)->make(shapes(count), accumulate, threads);
+    if (!product) return tl::unexpected(product.error());
+    made.products_.push_back(std::move(*product));
+  }
+  return made;
+}
+
+bool BlockedProduct::run(std::int64_t rows, const float* a, const float* b, float* c, int thread) {
+  return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread);
+}
+
+std::string onednn_version() {
+  const auto module = product_module();
+  return module ? (*module)->version : std::string();
+}
+
+}  // namespace attnbench::kernels
