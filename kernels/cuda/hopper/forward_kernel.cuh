@@ -149,13 +149,19 @@ __device__ inline bool next_tile(const ForwardParams& p, ForwardBarriers<kStages
   }
 }
 
+/// One consumer warpgroup: its accumulators, its place in every ring, and the steps of its pipeline.
 template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages, bool kTurns>
-__device__ inline void consume(const ForwardParams& p, const char* query, const char* keys, const char* values,
-                               ForwardBarriers<kStages, kQueryStages>& bar, int group) {
+struct Consumer {
   using Shape = ForwardShape<kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
-  constexpr int kTileM = Shape::kTileM;
-  const int thread = static_cast<int>(threadIdx.x) % 128;
-  const int column = 2 * (thread % 4);
+  using Barriers = ForwardBarriers<kStages, kQueryStages>;
+
+  const ForwardParams& p;
+  const char* query;
+  const char* keys;
+  const char* values;
+  Barriers& bar;
+  int group;
+  int thread;
   Ring<kStages> key_ring, value_ring;
   Ring<kQueryStages> query_ring;
   Ring<2> tile_ring;
@@ -163,95 +169,94 @@ __device__ inline void consume(const ForwardParams& p, const char* query, const 
   float s[kTileN / 2];
   std::uint32_t probabilities[kTileN / 4];
   float alpha[2];
-  RowState state;
-  Work work;
 
-  auto issue_scores = [&] {
+  __device__ bool fetch(Work& work) { return next_tile<T, Shape, kHeadDim, kTileN>(p, bar, tile_ring, group, work); }
+
+  /// Waits for K (and Q at the first block of a tile) and issues S = Q K^T.
+  __device__ void issue_scores(bool first_of_tile) {
+    if (first_of_tile) barrier_wait(&bar.query_full[query_ring.index], query_ring.phase);
+    barrier_wait(&bar.key_full[key_ring.index], key_ring.phase);
+    if (kTurns) named_sync(1 + group, 256);
     products_fence();
-    score_product<T, kHeadDim, kTileM, kTileN>(s, query + query_ring.index * Shape::kQueryBytes + group * 64 * 128,
-                                               keys + key_ring.index * Shape::kKeyBytes);
+    score_product<T, kHeadDim, Shape::kTileM, kTileN>(
+        s, query + query_ring.index * Shape::kQueryBytes + group * 64 * 128, keys + key_ring.index * Shape::kKeyBytes);
     products_commit();
-  };
-  auto issue_values = [&](int accumulate) {
+  }
+
+  __device__ void issue_values(int accumulate) {
     barrier_wait(&bar.value_full[value_ring.index], value_ring.phase);
     products_fence();
     value_product<T, kHeadDim, kTileN>(o, probabilities, values + value_ring.index * Shape::kKeyBytes, accumulate);
     products_commit();
-  };
-  auto release_key = [&](bool last_of_tile) {
+    if (kTurns) named_arrive(1 + (group ^ 1), 256);
+  }
+
+  __device__ void release_key(bool last_of_tile) {
     if (thread == 0) barrier_arrive(&bar.key_empty[key_ring.index]);
     key_ring.advance();
-    if (last_of_tile) {
-      if (thread == 0) barrier_arrive(&bar.query_empty[query_ring.index]);
-      query_ring.advance();
-    }
-  };
-  auto release_value = [&] {
+    if (!last_of_tile) return;
+    if (thread == 0) barrier_arrive(&bar.query_empty[query_ring.index]);
+    query_ring.advance();
+  }
+
+  __device__ void release_value() {
     if (thread == 0) barrier_arrive(&bar.value_empty[value_ring.index]);
     value_ring.advance();
-  };
-  auto soften = [&](const Work& w, int n, RowState& rows) {
-    if (n >= w.clear_end || n < w.clear_begin) apply_mask<kTileN>(s, p, w.row, n * kTileN + column);
-    softmax_step<kTileN>(s, rows, alpha, p.scale_log2);
-  };
+  }
 
-  if (kTurns && group == 1) named_arrive(1, 256);
-  if (!next_tile<T, Shape, kHeadDim, kTileN>(p, bar, tile_ring, group, work)) return;
-  barrier_wait(&bar.query_full[query_ring.index], query_ring.phase);
-  barrier_wait(&bar.key_full[key_ring.index], key_ring.phase);
-  issue_scores();
-  products_wait<0>();
-  pin(s);
-  release_key(work.blocks.end - 1 == work.blocks.begin);
-  soften(work, work.blocks.end - 1, state);
-  pack_probabilities<T, kTileN>(s, probabilities);
-  for (;;) {
-    int accumulate = 0;
-    for (int n = work.blocks.end - 2; n >= work.blocks.begin; --n) {
-      barrier_wait(&bar.key_full[key_ring.index], key_ring.phase);
-      if (kTurns) named_sync(1 + group, 256);
-      issue_scores();
-      issue_values(accumulate);
-      if (kTurns) named_arrive(1 + (group ^ 1), 256);
-      products_wait<1>();
-      pin(s);
-      release_key(n == work.blocks.begin);
-      soften(work, n, state);
-      products_wait<0>();
-      pin(o);
-      release_value();
-      pack_probabilities<T, kTileN>(s, probabilities);
-      rescale<kHeadDim>(o, alpha);
-      accumulate = 1;
-    }
-    Work next;
-    if (!next_tile<T, Shape, kHeadDim, kTileN>(p, bar, tile_ring, group, next)) {
-      issue_values(accumulate);
-      products_wait<0>();
-      pin(o);
-      finish<T, kHeadDim>(p, o, state, work.tile, work.row);
-      return;
-    }
-    barrier_wait(&bar.query_full[query_ring.index], query_ring.phase);
-    barrier_wait(&bar.key_full[key_ring.index], key_ring.phase);
-    if (kTurns) named_sync(1 + group, 256);
-    issue_scores();
-    issue_values(accumulate);
-    if (kTurns) named_arrive(1 + (group ^ 1), 256);
-    products_wait<1>();
+  /// S of block n is complete: mask where needed, then P in place of S.
+  __device__ void soften(const Work& work, int n, RowState& rows) {
     pin(s);
-    release_key(next.blocks.end - 1 == next.blocks.begin);
-    RowState fresh;
-    soften(next, next.blocks.end - 1, fresh);
+    release_key(n == work.blocks.begin);
+    if (n >= work.clear_end || n < work.clear_begin) apply_mask<kTileN>(s, p, work.row, n * kTileN + 2 * (thread % 4));
+    softmax_step<kTileN>(s, rows, alpha, p.scale_log2);
+  }
+
+  /// S of block n beside P V of the block before it, wherever that one was.
+  __device__ void step(const Work& work, int n, bool first_of_tile, int accumulate, RowState& rows) {
+    issue_scores(first_of_tile);
+    issue_values(accumulate);
+    products_wait<1>();
+    soften(work, n, rows);
     products_wait<0>();
     pin(o);
     release_value();
-    finish<T, kHeadDim>(p, o, state, work.tile, work.row);
-    pack_probabilities<T, kTileN>(s, probabilities);
-    state = fresh;
-    work = next;
   }
-}
+
+  __device__ void run() {
+    RowState state;
+    Work work;
+    if (kTurns && group == 1) named_arrive(1, 256);
+    if (!fetch(work)) return;
+    issue_scores(true);
+    if (kTurns) named_arrive(1 + (group ^ 1), 256);
+    products_wait<0>();
+    soften(work, work.blocks.end - 1, state);
+    pack_probabilities<T, kTileN>(s, probabilities);
+    for (;;) {
+      int accumulate = 0;
+      for (int n = work.blocks.end - 2; n >= work.blocks.begin; --n) {
+        step(work, n, false, accumulate, state);
+        pack_probabilities<T, kTileN>(s, probabilities);
+        rescale<kHeadDim>(o, alpha);
+        accumulate = 1;
+      }
+      Work next;
+      if (!fetch(next)) break;
+      RowState fresh;
+      step(next, next.blocks.end - 1, true, accumulate, fresh);
+      finish<T, kHeadDim>(p, o, state, work.tile, work.row);
+      pack_probabilities<T, kTileN>(s, probabilities);
+      state = fresh;
+      work = next;
+    }
+    // The last P V of the last tile; a tile of one block has nothing to add to.
+    issue_values(work.blocks.end - work.blocks.begin > 1 ? 1 : 0);
+    products_wait<0>();
+    pin(o);
+    finish<T, kHeadDim>(p, o, state, work.tile, work.row);
+  }
+};
 
 template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages, bool kTurns>
 __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
@@ -292,7 +297,9 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
     }
   } else {
     take_registers<(kConsumers == 3 ? 160 : 240)>();
-    consume<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages, kTurns>(p, query, keys, values, bar, warpgroup - 1);
+    Consumer<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages, kTurns> consumer{
+        p, query, keys, values, bar, warpgroup - 1, static_cast<int>(threadIdx.x) % 128, {}, {}, {}, {}};
+    consumer.run();
   }
 }
 
