@@ -1,3 +1,4 @@
+// How flash cuts a problem into tiles and tasks: block sizes from the caches, threads from the rows.
 #include "kernels/cpu/flash_plan.hpp"
 
 #include <algorithm>

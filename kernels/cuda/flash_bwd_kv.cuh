@@ -270,6 +270,37 @@ __device__ __forceinline__ void store_gradient(const float (&x)[T::kFrags][T::kO
 }
 
 template <typename T>
+__device__ __forceinline__ void clear(BwdKvState<T>& state) {
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int n = 0; n < T::kOutTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state.dk[m][n][i] = state.dv[m][n][i] = 0.0f;
+    }
+  }
+}
+
+/// Starts the copies of one step: Q, dO and the row statistics of a query tile, into `slot` of the stages.
+template <typename T>
+__device__ __forceinline__ void load_queries(const BwdParams& params, const Work& work, std::uint32_t base, int slot,
+                                             int head, int query0, int chunks, int thread) {
+  const Shape& shape = params.shape;
+  const char* q = head_start(params.q, work.batch, head);
+  const char* dout = head_start(params.dout, work.batch, head);
+  const float2* stats =
+      params.stats + (static_cast<std::int64_t>(work.batch) * shape.heads + head) * shape.seq_q + query0;
+  const std::uint32_t target = base + T::kStagesAt + slot * T::kStage;
+  load_two_tiles<T::D, T::kQueries, T::kThreads, T::P>(target, q, params.q, target + T::P * T::kQPlane, dout,
+                                                       params.dout, query0, shape.seq_q, chunks, thread);
+  // Zeros beyond the last query: P = 1 there, but against rows of zeros.
+  if (thread < T::kQueries) {
+    const bool valid = query0 + thread < shape.seq_q;
+    cp_async_8(base + T::kStatsAt + slot * T::kStats + thread * 8, valid ? stats + thread : params.stats, valid);
+  }
+}
+
+template <typename T>
 __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backward_kv(const BwdParams params) {
   extern __shared__ __align__(128) char shared[];
   constexpr BwdKvConfig C = T::C;
@@ -293,46 +324,18 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backwar
       const int member = shape.group == 1 ? 0 : step / tiles;
       const int query0 = (first + step - member * tiles) * T::kQueries;
       const int head = work.head_in_batch * shape.group + member;
-      const char* q =
-          static_cast<const char*>(params.q.data) + 2 * (work.batch * params.q.batch + head * params.q.head);
-      const char* dout =
-          static_cast<const char*>(params.dout.data) + 2 * (work.batch * params.dout.batch + head * params.dout.head);
-      const float2* stats =
-          params.stats + (static_cast<std::int64_t>(work.batch) * shape.heads + head) * shape.seq_q + query0;
-      const std::uint32_t target = base + T::kStagesAt + (step % C.stages) * T::kStage;
-      load_tile<T::D, T::kQueries, T::kThreads, T::P>(target, q, params.q.row * 2, params.q.plane * 2, query0,
-                                                      shape.seq_q, chunks, thread);
-      load_tile<T::D, T::kQueries, T::kThreads, T::P>(target + T::P * T::kQPlane, dout, params.dout.row * 2,
-                                                      params.dout.plane * 2, query0, shape.seq_q, chunks, thread);
-      // Zeros beyond the last query: P = 1 there, but against rows of zeros.
-      if (thread < T::kQueries) {
-        const bool valid = query0 + thread < shape.seq_q;
-        cp_async_8(base + T::kStatsAt + (step % C.stages) * T::kStats + thread * 8,
-                   valid ? stats + thread : params.stats, valid);
-      }
+      load_queries<T>(params, work, base, step % C.stages, head, query0, chunks, thread);
     }
     cp_async_commit();
   };
-  const char* k =
-      static_cast<const char*>(params.k.data) + 2 * (work.batch * params.k.batch + work.head_in_batch * params.k.head);
-  const char* v =
-      static_cast<const char*>(params.v.data) + 2 * (work.batch * params.v.batch + work.head_in_batch * params.v.head);
-  load_tile<T::D, T::kRows, T::kThreads, T::P>(base, k, params.k.row * 2, params.k.plane * 2, key0, shape.seq_k, chunks,
-                                               thread);
-  load_tile<T::D, T::kRows, T::kThreads, T::P>(base + T::kVAt, v, params.v.row * 2, params.v.plane * 2, key0,
-                                               shape.seq_k, chunks, thread);
+  load_two_tiles<T::D, T::kRows, T::kThreads, T::P>(
+      base, head_start(params.k, work.batch, work.head_in_batch), params.k, base + T::kVAt,
+      head_start(params.v, work.batch, work.head_in_batch), params.v, key0, shape.seq_k, chunks, thread);
 #pragma unroll
   for (int i = 0; i < (C.stages > 1 ? C.stages - 1 : 1); ++i) load_step(i);
 
   BwdKvState<T> state;
-#pragma unroll
-  for (int m = 0; m < T::kFrags; ++m) {
-#pragma unroll
-    for (int n = 0; n < T::kOutTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) state.dk[m][n][i] = state.dv[m][n][i] = 0.0f;
-    }
-  }
+  clear(state);
   const int key = key0 + (warp % C.warps_kv) * 16 * T::kFrags;
 #pragma unroll 1
   for (int i = 0; i < steps; ++i) {

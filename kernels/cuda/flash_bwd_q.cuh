@@ -68,6 +68,23 @@ __device__ __forceinline__ void dq_tile_step(float (&dq)[1][T::kOutTiles][4], co
   }
 }
 
+/// Stores the rows `row` and `row` + 8 of a lane.
+template <typename T>
+__device__ __forceinline__ void store_dq(const float (&dq)[1][T::kOutTiles][4], const BwdParams& params,
+                                         const Work& work, int row, int lane) {
+  using Out = typename OutputOf<typename T::E, T::P>::Type;
+  Out* out = static_cast<Out*>(params.dq.data) + work.batch * params.dq.batch + work.head_in_batch * params.dq.head;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (row + h * 8 >= params.shape.seq_q) continue;
+#pragma unroll
+    for (int n = 0; n < T::kOutTiles; ++n) {
+      store_pair(out + (row + h * 8) * params.dq.row, params.dq, n * 8 + (lane & 3) * 2, params.shape.head_dim,
+                 dq[0][n][2 * h] * params.shape.scale, dq[0][n][2 * h + 1] * params.shape.scale);
+    }
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backward_q(const BwdParams params) {
   extern __shared__ __align__(128) char shared[];
@@ -79,35 +96,26 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backwar
   const Work work = decode_work(params.order, shape.heads);
   const int row0 = (params.order.tiles - 1 - work.tile) * T::kRows;
   const int row_last = min(row0 + T::kRows, shape.seq_q) - 1;
-  const Range top = visible_keys(shape, row0);
-  const Range bottom = visible_keys(shape, row_last);
-  const int first = top.begin / C.key_tile;
-  const int count = bottom.end > top.begin ? (bottom.end + C.key_tile - 1) / C.key_tile - first : 0;
+  const auto [top, bottom, first, count] = key_tiles<C.key_tile>(shape, row0, row_last);
   const int chunks = (shape.head_dim + 7) / 8;
   const int kv_head = work.head_in_batch / shape.group;
-  const char* k = static_cast<const char*>(params.k.data) + 2 * (work.batch * params.k.batch + kv_head * params.k.head);
-  const char* v = static_cast<const char*>(params.v.data) + 2 * (work.batch * params.v.batch + kv_head * params.v.head);
-  const char* q =
-      static_cast<const char*>(params.q.data) + 2 * (work.batch * params.q.batch + work.head_in_batch * params.q.head);
-  const char* dout = static_cast<const char*>(params.dout.data) +
-                     2 * (work.batch * params.dout.batch + work.head_in_batch * params.dout.head);
+  const char* k = head_start(params.k, work.batch, kv_head);
+  const char* v = head_start(params.v, work.batch, kv_head);
+  const char* q = head_start(params.q, work.batch, work.head_in_batch);
+  const char* dout = head_start(params.dout, work.batch, work.head_in_batch);
 
   const std::uint32_t base = shared_address(shared);
   const auto load_step = [&](int step) {
     if (step < count) {
       const std::uint32_t target = base + T::kStagesAt + (step % C.stages) * T::kStage;
       const int key0 = (first + step) * C.key_tile;
-      load_tile<T::D, C.key_tile, T::kThreads, T::P>(target, k, params.k.row * 2, params.k.plane * 2, key0, shape.seq_k,
-                                                     chunks, thread);
-      load_tile<T::D, C.key_tile, T::kThreads, T::P>(target + T::kVAt, v, params.v.row * 2, params.v.plane * 2, key0,
-                                                     shape.seq_k, chunks, thread);
+      load_two_tiles<T::D, C.key_tile, T::kThreads, T::P>(target, k, params.k, target + T::kVAt, v, params.v, key0,
+                                                          shape.seq_k, chunks, thread);
     }
     cp_async_commit();
   };
-  load_tile<T::D, T::kRows, T::kThreads, T::P>(base, q, params.q.row * 2, params.q.plane * 2, row0, shape.seq_q, chunks,
-                                               thread);
-  load_tile<T::D, T::kRows, T::kThreads, T::P>(base + T::P * T::kQPlane, dout, params.dout.row * 2,
-                                               params.dout.plane * 2, row0, shape.seq_q, chunks, thread);
+  load_two_tiles<T::D, T::kRows, T::kThreads, T::P>(base, q, params.q, base + T::P * T::kQPlane, dout, params.dout,
+                                                    row0, shape.seq_q, chunks, thread);
 #pragma unroll
   for (int i = 0; i < (C.stages > 1 ? C.stages - 1 : 1); ++i) load_step(i);
 
@@ -139,17 +147,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backwar
     }
   }
   cp_async_wait<0>();
-  using Out = typename OutputOf<typename T::E, T::P>::Type;
-  Out* out = static_cast<Out*>(params.dq.data) + work.batch * params.dq.batch + work.head_in_batch * params.dq.head;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (row + h * 8 >= shape.seq_q) continue;
-#pragma unroll
-    for (int n = 0; n < T::kOutTiles; ++n) {
-      store_pair(out + (row + h * 8) * params.dq.row, params.dq, n * 8 + (lane & 3) * 2, shape.head_dim,
-                 dq[0][n][2 * h] * shape.scale, dq[0][n][2 * h + 1] * shape.scale);
-    }
-  }
+  store_dq<T>(dq, params, work, row, lane);
 }
 
 }  // namespace attnbench::kernels::flash_cuda

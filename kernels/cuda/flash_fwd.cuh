@@ -43,6 +43,45 @@ struct FwdState {
   std::uint32_t q[T::C.q_in_registers ? T::kSteps : 1][T::kFrags][T::P][4];
 };
 
+/// No key seen yet.
+template <typename T>
+__device__ __forceinline__ void clear(FwdState<T>& state) {
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      state.largest[m][h] = -INFINITY;
+      state.base[m][h] = 0.0f;
+      state.sum[m][h] = 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < T::kOutTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) state.out[m][n][i] = 0.0f;
+    }
+  }
+}
+
+/// Moves the warp's queries from shared memory to registers.
+template <typename T>
+__device__ __forceinline__ void keep_queries(FwdState<T>& state, std::uint32_t q_address) {
+#pragma unroll
+  for (int s = 0; s < T::kSteps; ++s) load_a<T::kRow, T::P, T::kFrags>(state.q[s], q_address + s * 32, T::kQPlane);
+}
+
+/// Sums of whole rows: every lane of a quad has summed its own columns.
+template <typename T>
+__device__ __forceinline__ void add_lanes(FwdState<T>& state) {
+#pragma unroll
+  for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      state.sum[m][h] += __shfl_xor_sync(0xffffffffu, state.sum[m][h], 1);
+      state.sum[m][h] += __shfl_xor_sync(0xffffffffu, state.sum[m][h], 2);
+    }
+  }
+}
+
 /// What rounding took from m c; zero where it cannot matter.
 __device__ __forceinline__ float base_error(float largest, float base, float c) {
   return fabsf(base) > 4194304.0f && fabsf(base) < 3.0e38f ? fmaf(largest, c, -base) : 0.0f;
@@ -282,18 +321,12 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
   const int row_last = min(row0 + T::kRows, shape.seq_q) - 1;
   const int q_row = row0 + (warp % C.warps_m) * 16 * C.frags_m;
 
-  // Keys that any row sees, and keys that all rows see: tiles inside the latter need no mask.
-  const Range top = visible_keys(shape, row0);
-  const Range bottom = visible_keys(shape, row_last);
-  const int first = top.begin / T::kKeys;
-  const int count = bottom.end > top.begin ? (bottom.end + T::kKeys - 1) / T::kKeys - first : 0;
-
+  const auto [top, bottom, first, count] = key_tiles<T::kKeys>(shape, row0, row_last);
   const int chunks = (shape.head_dim + 7) / 8;
-  const char* q =
-      static_cast<const char*>(params.q.data) + 2 * (work.batch * params.q.batch + work.head_in_batch * params.q.head);
   const int kv_head = work.head_in_batch / shape.group;
-  const char* k = static_cast<const char*>(params.k.data) + 2 * (work.batch * params.k.batch + kv_head * params.k.head);
-  const char* v = static_cast<const char*>(params.v.data) + 2 * (work.batch * params.v.batch + kv_head * params.v.head);
+  const char* q = head_start(params.q, work.batch, work.head_in_batch);
+  const char* k = head_start(params.k, work.batch, kv_head);
+  const char* v = head_start(params.v, work.batch, kv_head);
 
   const std::uint32_t q_tile = shared_address(shared);
   const std::uint32_t kv_tiles = q_tile + T::P * T::kQPlane;
@@ -302,10 +335,8 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
     if (step < count) {
       const std::uint32_t target = kv_tiles + (step % C.stages) * T::kStage;
       const int key0 = (first + count - 1 - step) * T::kKeys;
-      load_tile<T::D, T::kKeys, T::kThreads, T::P>(target, k, params.k.row * 2, params.k.plane * 2, key0, shape.seq_k,
-                                                   chunks, thread);
-      load_tile<T::D, T::kKeys, T::kThreads, T::P>(target + T::kKvTile, v, params.v.row * 2, params.v.plane * 2, key0,
-                                                   shape.seq_k, chunks, thread);
+      load_two_tiles<T::D, T::kKeys, T::kThreads, T::P>(target, k, params.k, target + T::kKvTile, v, params.v, key0,
+                                                        shape.seq_k, chunks, thread);
     }
     cp_async_commit();
   };
@@ -315,20 +346,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
   for (int i = 0; i < C.stages - 1; ++i) load_step(i);
 
   FwdState<T> state;
-#pragma unroll
-  for (int m = 0; m < T::kFrags; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      state.largest[m][h] = -INFINITY;
-      state.base[m][h] = 0.0f;
-      state.sum[m][h] = 0.0f;
-    }
-#pragma unroll
-    for (int n = 0; n < T::kOutTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) state.out[m][n][i] = 0.0f;
-    }
-  }
+  clear(state);
   const std::uint32_t q_address = q_tile + (warp % C.warps_m) * 16 * C.frags_m * T::kRow + lane_rows<T::kRow>(lane);
   const std::uint32_t k_offset = group * C.key_tile * T::kRow + lane_columns<T::kRow>(lane);
   const std::uint32_t v_offset = T::kKvTile + group * C.key_tile * T::kRow;
@@ -337,11 +355,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
     __syncthreads();
     load_step(i + C.stages - 1);
     if constexpr (C.q_in_registers) {
-      if (i == 0) {
-#pragma unroll
-        for (int s = 0; s < T::kSteps; ++s)
-          load_a<T::kRow, T::P, T::kFrags>(state.q[s], q_address + s * 32, T::kQPlane);
-      }
+      if (i == 0) keep_queries(state, q_address);
     }
     const std::uint32_t stage = (i % C.stages) * T::kStage;
     const int key = (first + count - 1 - i) * T::kKeys + group * C.key_tile;
@@ -355,14 +369,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
     }
   }
   cp_async_wait<0>();
-#pragma unroll
-  for (int m = 0; m < T::kFrags; ++m) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      state.sum[m][h] += __shfl_xor_sync(0xffffffffu, state.sum[m][h], 1);
-      state.sum[m][h] += __shfl_xor_sync(0xffffffffu, state.sum[m][h], 2);
-    }
-  }
+  add_lanes(state);
   if constexpr (C.split > 1) {
     merge_groups<T>(state, reinterpret_cast<float*>(shared), warp, lane, shape.scale_log2);
     if (group > 0) return;

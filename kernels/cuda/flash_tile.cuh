@@ -73,6 +73,25 @@ __device__ __forceinline__ Range visible_queries(const Shape& shape, int key) {
   return range;
 }
 
+/// The key tiles that some query of a block sees. Tiles between bottom.begin and top.end are seen by all of them and
+/// need no mask.
+struct KeyTiles {
+  Range top;     // of the first query
+  Range bottom;  // of the last query
+  int first;
+  int count;
+};
+
+template <int kKeys>
+__device__ __forceinline__ KeyTiles key_tiles(const Shape& shape, int row_first, int row_last) {
+  KeyTiles tiles;
+  tiles.top = visible_keys(shape, row_first);
+  tiles.bottom = visible_keys(shape, row_last);
+  tiles.first = tiles.top.begin / kKeys;
+  tiles.count = tiles.bottom.end > tiles.top.begin ? (tiles.bottom.end + kKeys - 1) / kKeys - tiles.first : 0;
+  return tiles;
+}
+
 /// Copies kRows rows of D elements, all planes, into shared memory; zeros beyond `rows` and beyond the stored width.
 template <int D, int kRows, int kThreads, int kPlanes>
 __device__ __forceinline__ void load_tile(std::uint32_t target, const char* source, std::int64_t row_stride_bytes,
@@ -93,6 +112,20 @@ __device__ __forceinline__ void load_tile(std::uint32_t target, const char* sour
       cp_async_16(to + p * kRows * kRowBytesOf<D>, valid ? from + p * plane_bytes : source, valid);
     }
   }
+}
+
+/// The first element of one head.
+__device__ __forceinline__ const char* head_start(const Input& input, int batch, int head) {
+  return static_cast<const char*>(input.data) + 2 * (batch * input.batch + head * input.head);
+}
+
+/// load_tile for the same rows of two tensors: `a` and `b` are their head_start, the second tile lies at `b_target`.
+template <int D, int kRows, int kThreads, int kPlanes>
+__device__ __forceinline__ void load_two_tiles(std::uint32_t a_target, const char* a, const Input& a_input,
+                                               std::uint32_t b_target, const char* b, const Input& b_input, int row0,
+                                               int rows, int chunks, int thread) {
+  load_tile<D, kRows, kThreads, kPlanes>(a_target, a, a_input.row * 2, a_input.plane * 2, row0, rows, chunks, thread);
+  load_tile<D, kRows, kThreads, kPlanes>(b_target, b, b_input.row * 2, b_input.plane * 2, row0, rows, chunks, thread);
 }
 
 /// Byte offsets of a lane for the two ways ldmatrix.x4 is used on a row-major tile.

@@ -1,3 +1,4 @@
+// Counts the fused multiply-adds that the cores do in a second: independent chains of them in registers.
 #include "kernels/lab/cpu/fma_peak.hpp"
 
 #include "kernels/cpu/flash_targets.hpp"

@@ -5,7 +5,6 @@
 
 #include "kernels/device/device.hpp"
 #include "kernels/device/thread_pool.hpp"
-#include "kernels/problem.hpp"
 
 namespace attnbench::kernels {
 
@@ -44,9 +43,5 @@ class MockDevice : public Device {
   ThreadPool pool_{1};
   double declared_us_ = 0;
 };
-
-/// The declared time of a mock kernel, microseconds: 10 + pairs * D * batch * heads / rate per pass, the backward 2.5
-/// times that, with a rate of 1e5 (naive), 2e5 (blas) or 4e5 (flash) products per microsecond.
-double mock_time_us(const Problem& problem, Pass pass, double products_per_us);
 
 }  // namespace attnbench::kernels

@@ -3,8 +3,9 @@
 #include <limits>
 
 #include "kernels/catalog.hpp"
-#include "kernels/mock/mock_device.hpp"
+#include "kernels/device/mock_device.hpp"
 #include "kernels/oracle/oracle.hpp"
+#include "kernels/work.hpp"
 
 namespace attnbench::kernels {
 
@@ -17,6 +18,23 @@ using base::fail;
 using base::Result;
 
 enum class Fate : std::uint8_t { kRight, kIncorrect, kFailed, kLost };
+
+/// The declared time of a mock kernel, microseconds: 10 + pairs * D * batch * heads / rate per pass, the backward 2.5
+/// times that, with a rate of 1e5 (naive), 2e5 (blas) or 4e5 (flash) products per microsecond.
+double mock_time_us(const Problem& problem, Pass pass, double products_per_us) {
+  const double products =
+      visible_pairs(problem) * static_cast<double>(problem.head_dim * problem.batch * problem.heads);
+  const double forward = 10.0 + products / products_per_us;
+  switch (pass) {
+    case Pass::kFwd:
+      return forward;
+    case Pass::kBwd:
+      return 2.5 * forward;
+    case Pass::kFwdBwd:
+      return 3.5 * forward;
+  }
+  return forward;
+}
 
 template <typename T>
 void store(const Tensor& tensor, const std::vector<double>& values) {

@@ -1,11 +1,9 @@
 // Memory and time of the mock device.
-#include "kernels/mock/mock_device.hpp"
+#include "kernels/device/mock_device.hpp"
 
 #include <array>
 #include <cstdlib>
 #include <cstring>
-
-#include "kernels/work.hpp"
 
 namespace attnbench::kernels {
 namespace {
@@ -94,20 +92,5 @@ base::Result<void*> MockDevice::raw_allocate(std::size_t bytes) {
 }
 
 void MockDevice::raw_free(void* data, std::size_t) { std::free(data); }
-
-double mock_time_us(const Problem& problem, Pass pass, double products_per_us) {
-  const double products =
-      visible_pairs(problem) * static_cast<double>(problem.head_dim * problem.batch * problem.heads);
-  const double forward = 10.0 + products / products_per_us;
-  switch (pass) {
-    case Pass::kFwd:
-      return forward;
-    case Pass::kBwd:
-      return 2.5 * forward;
-    case Pass::kFwdBwd:
-      return 3.5 * forward;
-  }
-  return forward;
-}
 
 }  // namespace attnbench::kernels
