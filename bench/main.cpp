@@ -1,32 +1,40 @@
-// Composition root: arguments to a verb, a verb to an exit code.
+// Parses, prints help by itself, and opens the program for everything else.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstdio>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "bench/cli/dry_run.hpp"
-#include "bench/cli/parse.hpp"
-#include "bench/cli/verbs.hpp"
+#include "bench/program.hpp"
 
 namespace {
 
 using namespace attnbench;
 
-struct Dispatch {
-  int operator()(const cli::SweepOptions& options) const {
-    return options.dry_run ? cli::dry_run_verb(options) : cli::sweep_verb(options);
+/// The folder of this executable, with its slash; empty when it cannot be read.
+std::string own_folder() {
+  std::array<char, 4096> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  if (length <= 0) return "";
+  const std::string text(path.data(), static_cast<std::size_t>(length));
+  return text.substr(0, text.rfind('/') + 1);
+}
+
+int run_program(const cli::Command& command) {
+  const std::string library = own_folder() + kProgramLibrary;
+  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const symbol = handle != nullptr ? dlsym(handle, kProgramSymbol) : nullptr;
+  if (symbol == nullptr) {
+    std::fprintf(stderr,
+                 "error: %s\n  it is built together with this program; build again, or keep the two in one folder\n",
+                 dlerror());
+    return base::exit_code::kBackendAbsent;
   }
-  int operator()(const cli::ReportOptions& options) const { return cli::report_verb(options); }
-  int operator()(const cli::VerifyOptions& options) const { return cli::verify_verb(options); }
-  int operator()(const cli::GbenchOptions& options) const { return cli::gbench_verb(options); }
-  int operator()(const cli::ListOptions& options) const { return cli::list_verb(options); }
-  int operator()(const cli::ExplainOptions& options) const { return cli::explain_verb(options); }
-  int operator()(const cli::DoctorOptions& options) const { return cli::doctor_verb(options); }
-  int operator()(const cli::Printout& printout) const {
-    std::fputs(printout.text.c_str(), stdout);
-    return base::exit_code::kOk;
-  }
-};
+  return reinterpret_cast<ProgramFunction>(symbol)(&command);
+}
 
 }  // namespace
 
@@ -37,7 +45,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", command.error().message.c_str());
     return base::exit_code_of(command.error().kind);
   }
-  const int code = std::visit(Dispatch{}, *command);
+  const auto* const printout = std::get_if<cli::Printout>(&*command);
+  if (printout != nullptr) std::fputs(printout->text.c_str(), stdout);
+  const int code = printout != nullptr ? base::exit_code::kOk : run_program(*command);
   // A full disk or a closed pipe shows up here at the latest; a result that was not written is not a success.
   if (std::fflush(stdout) != 0 && code == base::exit_code::kOk) {
     std::fputs("error: standard output could not be written\n", stderr);

@@ -1,3 +1,4 @@
+// Order statistics by one sort; moments by Welford.
 #include "bench/base/stats.hpp"
 
 #include <algorithm>

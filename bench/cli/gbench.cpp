@@ -1,128 +1,103 @@
-// `attnbench gbench`: the planned points as a Google Benchmark program, timed by the stopwatch that sweep uses.
+// `attnbench gbench`: the planned cases as a Google Benchmark program.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
+#include "bench/base/version.hpp"
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
-#include "bench/measure/inputs.hpp"
-#include "bench/measure/verify.hpp"
-#include "bench/measure/workload.hpp"
 #include "bench/plan/plan.hpp"
-#include "bench/run/interrupt.hpp"
 #include "bench/run/point.hpp"
-#include "kernels/work.hpp"
+#include "bench/run/runner.hpp"
 
 namespace attnbench::cli {
 namespace {
 
-using base::ErrorKind;
-using base::Result;
+using measure::GbenchSession;
+
+constexpr double kMostIterations = 1000;
 
 int complain(const base::Error& error) {
   fmt::print(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
-/// The one case that is resident: opened when its turn comes, closed after it. Devices stay open from case to case.
-class Stage {
+/// As many launches as the row's least time holds by the plan's prediction, within the bounds of --samples-min and
+/// -max.
+std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling) {
+  const double wanted = std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us));
+  const auto bounded = static_cast<std::int64_t>(std::min(wanted, kMostIterations));
+  const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
+  return std::clamp<std::int64_t>(bounded, least, std::max<std::int64_t>(least, sampling.samples_max));
+}
+
+/// The device and the case that are open; one at a time, since a case owns its memory.
+class Opener {
  public:
-  explicit Stage(std::span<const plan::Candidate> candidates)
-      : candidates_(candidates), pool_(static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))) {}
-
-  const kernels::KernelInfo& kernel(const plan::Case& c) const {
-    const auto candidate = std::find_if(candidates_.begin(), candidates_.end(),
-                                        [&](const plan::Candidate& item) { return item.facts.id == c.device; });
-    ATTNBENCH_ENSURE(candidate != candidates_.end(), "every device of a plan is one of its candidates");
-    return *run::find_kernel(*candidate, c);
+  explicit Opener(const SweepOptions& options) {
+    settings_.sampling = options.sampling;
+    settings_.provenance = {run::utc_now(), options.command, options.seed, {}};
+    settings_.open = &open_device;
   }
 
-  /// Inputs, launch, check, stopwatch: as sweep does, in that order. A wrong result is an error here.
-  Result<void> open(const plan::Case& c) {
-    if (run::interrupted()) return stopped();
-    if (!c.refused_status.empty()) return base::fail(ErrorKind::kUnsupported, c.refused_reason);
-    if (auto ok = open_device(c); !ok) return ok;
-    const measure::Inputs inputs = measure::make_inputs(c.problem, c.pass, c.seed, pool_);
-    auto workload = measure::Workload::make(kernel(c), c.problem, c.pass, c.deterministic, inputs, *device_);
-    if (!workload) return tl::unexpected(workload.error());
-    workload_ = std::move(*workload);
-    if (auto ok = workload_->first_launch(); !ok) return ok;
-    const auto outputs = workload_->download();
-    if (!outputs) return tl::unexpected(outputs.error());
-    const auto reference = measure::make_reference(c.problem, c.pass, inputs, c.seed, pool_);
-    const auto verdict = measure::compare(c.problem, c.pass, reference, *outputs, kernel(c).tolerance(c.problem));
-    if (!verdict.passed()) return base::fail(ErrorKind::kFailed, verdict.reason());
-    auto stopwatch = device_->stopwatch([this] { return workload_->launch(); }, {c.cache, c.timing});
-    if (!stopwatch) return tl::unexpected(stopwatch.error());
-    stopwatch_ = std::move(*stopwatch);
-    return {};
-  }
-
-  Result<double> sample_us() {
-    if (run::interrupted()) return tl::unexpected(stopped().error());
-    const auto sample = stopwatch_->take();
-    if (!sample) return tl::unexpected(sample.error());
-    return sample->time_us;
-  }
-
-  void close() {
-    stopwatch_.reset();
-    workload_.reset();
+  GbenchSession open(const plan::Case& c, const plan::Candidate& candidate) {
+    GbenchSession session;
+    lane_.reset();
+    point_.reset();
+    if (!c.refused_status.empty()) {
+      session.error = fmt::format("{}: {}", c.refused_status, c.refused_reason);
+      return session;
+    }
+    if (auto ok = use_device(c.device); !ok) {
+      session.error = ok.error().message;
+      return session;
+    }
+    if (c.threads > 0) device_->set_threads(c.threads);
+    point_ = std::make_unique<run::PointRun>(*device_, pool_, settings_, never_, [](const plan::Case&) {});
+    lane_ = std::make_unique<run::Lane>(point_->open(c, candidate));
+    const reports::Row& row = lane_->row;
+    if (!lane_->stopwatch) {
+      session.error = fmt::format("{}: {}", row.status, row.reason);
+      return session;
+    }
+    session.label = row.variant;
+    session.take_us = [this]() -> base::Result<double> {
+      const auto sample = lane_->stopwatch->take();
+      if (!sample) return tl::unexpected(sample.error());
+      return sample->time_us;
+    };
+    if (row.flops_model) session.per_launch.emplace_back("flops", *row.flops_model);
+    if (row.bytes_model) session.per_launch.emplace_back("bytes", *row.bytes_model);
+    if (row.peak_bytes) session.plain.emplace_back("peak_bytes", static_cast<double>(*row.peak_bytes));
+    if (row.err_rel_max) session.plain.emplace_back("err_rel_max", *row.err_rel_max);
+    return session;
   }
 
  private:
-  static Result<void> stopped() { return base::fail(ErrorKind::kInterrupted, "stopped by the user"); }
-
-  Result<void> open_device(const plan::Case& c) {
-    if (device_ == nullptr || device_->facts().id != c.device) {
-      device_.reset();
-      auto opened = cli::open_device(c.device);
-      if (!opened) return tl::unexpected(opened.error());
-      device_ = std::move(*opened);
-    }
-    if (c.threads > 0) device_->set_threads(c.threads);
+  base::Result<void> use_device(const std::string& id) {
+    if (device_ && device_id_ == id) return {};
+    device_.reset();
+    auto device = open_device(id);
+    if (!device) return tl::unexpected(device.error());
+    device_ = std::move(*device);
+    device_id_ = id;
     return {};
   }
 
-  std::span<const plan::Candidate> candidates_;
-  kernels::ThreadPool pool_;  // for inputs and oracle; asleep while a kernel is timed
+  run::RunSettings settings_;
+  std::function<bool()> never_ = [] { return false; };
+  kernels::ThreadPool pool_{static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
+  std::string device_id_;
   std::unique_ptr<kernels::Device> device_;
-  std::unique_ptr<measure::Workload> workload_;
-  std::unique_ptr<kernels::Stopwatch> stopwatch_;
+  std::unique_ptr<run::PointRun> point_;
+  std::unique_ptr<run::Lane> lane_;  // last: its buffers go back to the device
 };
-
-/// As many as fill the least measured time by the prediction, within the bounds of --min-samples and --max-samples.
-std::int64_t iterations_for(const plan::Case& c, const Sampling& sampling) {
-  const double wanted = c.predicted_time_us > 0 ? std::ceil(sampling.time_min_s * 1e6 / c.predicted_time_us) : 1.0;
-  return static_cast<std::int64_t>(
-      std::clamp(wanted, static_cast<double>(sampling.samples_min), static_cast<double>(sampling.samples_max)));
-}
-
-std::vector<measure::GbenchEntry> entries_of(const plan::Plan& plan, const Sampling& sampling, Stage& stage) {
-  std::vector<measure::GbenchEntry> entries;
-  for (const plan::Point& point : plan.points) {
-    for (const plan::Case& c : point.cases) {
-      measure::GbenchEntry entry;
-      entry.name = c.key;
-      entry.iterations = iterations_for(c, sampling);
-      entry.flops = kernels::model_flops(c.problem, c.pass);
-      entry.bytes = kernels::model_bytes(c.problem, c.pass, stage.kernel(c).materialises);
-      entry.open = [&stage, &c] { return stage.open(c); };
-      entry.sample_us = [&stage] { return stage.sample_us(); };
-      entry.close = [&stage] { stage.close(); };
-      entries.push_back(std::move(entry));
-    }
-  }
-  return entries;
-}
 
 }  // namespace
 
@@ -131,13 +106,22 @@ int gbench_verb(const GbenchOptions& options) {
   if (!candidates) return complain(candidates.error());
   const auto plan = plan::make_plan(options.sweep, *candidates);
   if (!plan) return complain(plan.error());
-  const run::InterruptGuard guard;
-  Stage stage(*candidates);
-  const auto entries = entries_of(*plan, options.sweep.sampling, stage);
-  const auto errors = measure::run_gbench(entries, "attnbench gbench", options.benchmark_args);
-  if (!errors) return complain(errors.error());
-  if (run::interrupted()) return 128 + run::interrupt_signal();
-  return *errors > 0 ? base::exit_code::kRowFailed : base::exit_code::kOk;
+  Opener opener(options.sweep);
+  std::vector<measure::GbenchCase> cases;
+  for (const plan::Point& point : plan->points) {
+    for (const plan::Case& c : point.cases) {
+      const auto candidate = std::find_if(candidates->begin(), candidates->end(),
+                                          [&](const plan::Candidate& other) { return other.facts.id == c.device; });
+      ATTNBENCH_ENSURE(candidate != candidates->end(), "every device of a plan is one of the candidates");
+      cases.push_back({c.key, iterations_of(c, options.sweep.sampling),
+                       [&opener, &c, &candidate = *candidate] { return opener.open(c, candidate); }});
+    }
+  }
+  const base::BuildInfo& build = base::build_info();
+  return measure::run_gbench("attnbench", options.benchmark_args, cases,
+                             {{"attnbench_version", std::string(build.version)},
+                              {"attnbench_commit", std::string(build.commit)},
+                              {"command", options.sweep.command}});
 }
 
 }  // namespace attnbench::cli

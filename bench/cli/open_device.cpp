@@ -1,3 +1,4 @@
+// From the id of a device to the device, through the catalog.
 #include "bench/cli/open_device.hpp"
 
 #include <charconv>

@@ -112,8 +112,10 @@ Split split(std::span<const std::string> arguments) {
   return result;
 }
 
-CLI::App* add_verb(CLI::App& app, const VerbSpec& spec, Sink& sink) {
+/// Options are added for the verb in use alone: those of all eight would be most of the time of --help.
+void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
   CLI::App* verb = app.add_subcommand(std::string(spec.name), std::string(spec.help));
+  if (!in_use) return;
   verb->allow_extras();
   if (!spec.positional.empty()) {
     verb->add_option("word", sink.word, std::string(spec.positional_help))->type_name(std::string(spec.positional));
@@ -134,7 +136,6 @@ CLI::App* add_verb(CLI::App& app, const VerbSpec& spec, Sink& sink) {
         ->group(std::string(option.group));
   }
   if ((bit & (verb::kSweep | verb::kGbench)) != 0) verb->footer(std::string(kGrammar));
-  return verb;
 }
 
 std::vector<std::string_view> verb_names() {
@@ -308,7 +309,8 @@ Result<Command> parse(std::span<const std::string> arguments, const Environment&
   bool version = false;
   app.add_flag("--version", version, "What this binary was built from");
   Sink sink;
-  for (const VerbSpec& spec : kVerbs) add_verb(app, spec, sink);
+  const std::string_view used = parts.own.empty() ? std::string_view() : std::string_view(parts.own.front());
+  for (const VerbSpec& spec : kVerbs) add_verb(app, spec, spec.name == used, sink);
   app.require_subcommand(0, 1);
   try {
     std::vector<std::string> reversed(parts.own.rbegin(), parts.own.rend());

@@ -1,3 +1,4 @@
+// Makes or resumes the folder of a sweep.
 #include "bench/cli/sweep_files.hpp"
 
 #include <fmt/format.h>

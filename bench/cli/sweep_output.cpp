@@ -1,3 +1,4 @@
+// The live table, the progress line and the files that a sweep writes at its end.
 #include "bench/cli/sweep_output.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Colour and width of a terminal.
 #include "bench/cli/terminal.hpp"
 
 #include <sys/ioctl.h>

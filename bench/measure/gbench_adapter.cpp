@@ -1,3 +1,4 @@
+// The only file that sees Google Benchmark.
 #include "bench/measure/gbench_adapter.hpp"
 
 #include <benchmark/benchmark.h>
@@ -5,59 +6,57 @@
 namespace attnbench::measure {
 namespace {
 
-/// True when an error skipped the benchmark.
-bool run_one(benchmark::State& state, const GbenchEntry& entry) {
-  base::Result<void> outcome = entry.open();
-  if (!outcome) {
-    state.SkipWithError(outcome.error().message.c_str());
-  } else {
-    for ([[maybe_unused]] auto iteration : state) {
-      const auto time_us = entry.sample_us();
-      if (!time_us) {
-        outcome = tl::unexpected(time_us.error());
-        state.SkipWithError(time_us.error().message.c_str());
-        break;
-      }
-      state.SetIterationTime(*time_us * 1e-6);
-    }
+/// Runs one case to the end of its iterations. True: no error.
+bool run_case(benchmark::State& state, const GbenchCase& entry) {
+  const GbenchSession session = entry.open();
+  if (!session.error.empty()) {
+    state.SkipWithError(session.error.c_str());
+    return false;
   }
-  entry.close();
-  if (!outcome) return true;
-  using benchmark::Counter;
-  state.counters["tflops"] = Counter(entry.flops * 1e-12, Counter::kIsIterationInvariantRate);
-  state.counters["gbps"] = Counter(entry.bytes * 1e-9, Counter::kIsIterationInvariantRate);
-  state.SetBytesProcessed(static_cast<std::int64_t>(entry.bytes) * static_cast<std::int64_t>(state.iterations()));
-  return false;
+  std::string error;
+  for (auto iteration : state) {
+    static_cast<void>(iteration);
+    const auto time_us = session.take_us();
+    if (!time_us) {
+      error = time_us.error().message;
+      state.SkipWithError(error.c_str());
+      break;
+    }
+    state.SetIterationTime(*time_us * 1e-6);
+  }
+  state.SetLabel(session.label);
+  for (const auto& [name, value] : session.per_launch) {
+    state.counters[name] = benchmark::Counter(value, benchmark::Counter::kIsIterationInvariantRate);
+  }
+  for (const auto& [name, value] : session.plain) state.counters[name] = benchmark::Counter(value);
+  return error.empty();
 }
 
 }  // namespace
 
-base::Result<int> run_gbench(std::span<const GbenchEntry> entries, const std::string& program,
-                             const std::vector<std::string>& arguments) {
+int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
+               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context) {
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  int argc = static_cast<int>(argv.size());
-  argv.push_back(nullptr);
-  benchmark::Initialize(&argc, argv.data());
-  if (argc > 1) {
-    return base::fail(base::ErrorKind::kUsage,
-                      std::string("Google Benchmark does not know ") + argv[1] +
-                          "; its flags start with --benchmark_, see attnbench gbench -- --help");
-  }
-  int errors = 0;
-  for (const GbenchEntry& entry : entries) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  int count = static_cast<int>(pointers.size());
+  pointers.push_back(nullptr);
+  benchmark::Initialize(&count, pointers.data());
+  if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return base::exit_code::kUsage;
+  for (const auto& [key, value] : context) benchmark::AddCustomContext(key, value);
+  bool all_right = true;
+  for (const GbenchCase& entry : cases) {
     benchmark::RegisterBenchmark(
-        entry.name.c_str(), [&entry, &errors](benchmark::State& state) { errors += run_one(state, entry) ? 1 : 0; })
+        entry.name.c_str(),
+        [&entry, &all_right](benchmark::State& state) { all_right = run_case(state, entry) && all_right; })
         ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond)
-        ->Iterations(entry.iterations);
+        ->Iterations(entry.iterations)
+        ->Unit(benchmark::kMicrosecond);
   }
   benchmark::RunSpecifiedBenchmarks();
-  benchmark::ClearRegisteredBenchmarks();  // the entries may go before the library does
   benchmark::Shutdown();
-  return errors;
+  return all_right ? base::exit_code::kOk : base::exit_code::kRowFailed;
 }
 
 }  // namespace attnbench::measure

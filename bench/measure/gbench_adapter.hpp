@@ -1,9 +1,8 @@
-// Planned cases as a Google Benchmark program. The library's headers stay behind this file's source.
+// Cases as a Google Benchmark program: its flags, its console, its JSON, our clock.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,27 +11,24 @@
 
 namespace attnbench::measure {
 
-/// One benchmark. `open` allocates, checks and warms up; it is called when the benchmark's turn comes, so that nothing
-/// of the others is resident, and `close` gives everything back.
-struct GbenchEntry {
-  std::string name;
-  /// Fixed before the run: with manual time the library would otherwise guess a count from processor time, and may
-  /// never end.
-  std::int64_t iterations = 1;
-  double flops = 0;  // of one iteration
-  double bytes = 0;
-  std::function<base::Result<void>()> open;
-  std::function<base::Result<double>()> sample_us;  // one iteration, microseconds
-  std::function<void()> close;
+/// A case that is ready to be timed, or why it is not.
+struct GbenchSession {
+  std::string error;                                       // not empty: the benchmark is skipped with it
+  std::string label;                                       // shown beside the times
+  std::function<base::Result<double>()> take_us;           // one sample, microseconds
+  std::vector<std::pair<std::string, double>> per_launch;  // shown as rates: FLOP, bytes
+  std::vector<std::pair<std::string, double>> plain;       // shown as they are
 };
 
-/// Registers the entries with manual time and runs what the arguments select; the library prints. Counters: flops per
-/// second as `tflops` (in 1e12), bytes per second as `gbps` (in 1e9) and the library's own bytes_per_second. An entry
-/// that reports an error is skipped with its sentence.
-///
-/// Returns  how many entries reported an error
-/// Errors   kUsage: an argument that Google Benchmark does not know
-base::Result<int> run_gbench(std::span<const GbenchEntry> entries, const std::string& program,
-                             const std::vector<std::string>& arguments);
+struct GbenchCase {
+  std::string name;
+  std::int64_t iterations = 1;  // always set: with manual time the library's own search for a number may never end
+  std::function<GbenchSession()> open;  // called when the library gets to it, so that listing touches no device
+};
+
+/// Hands the cases and the library's own flags to Google Benchmark. Returns the exit code: 0, kUsage for a flag that it
+/// does not know, kRowFailed when a case ended in an error.
+int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
+               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context);
 
 }  // namespace attnbench::measure

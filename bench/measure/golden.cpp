@@ -1,3 +1,4 @@
+// Metadata to a problem, tensors to inputs and a reference.
 #include "bench/measure/golden.hpp"
 
 #include <fmt/format.h>

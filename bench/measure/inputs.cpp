@@ -1,3 +1,4 @@
+// Makes N(0, 1) tensors on all threads; element i depends on the seed and i alone.
 #include "bench/measure/inputs.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The round of samples.
 #include "bench/measure/sampler.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The rules in the order of the header.
 #include "bench/measure/stopping.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Compares element by element and remembers the worst.
 #include "bench/measure/verify.hpp"
 
 #include <fmt/format.h>

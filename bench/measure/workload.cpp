@@ -1,3 +1,4 @@
+// Allocates, uploads, poisons, prepares and launches.
 #include "bench/measure/workload.hpp"
 
 #include <algorithm>

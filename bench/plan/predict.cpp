@@ -37,13 +37,11 @@ Rates nominal(const kernels::KernelInfo& kernel, const kernels::Problem& problem
 std::uint64_t predicted_bytes(const kernels::KernelInfo& kernel, const kernels::Problem& problem, kernels::Pass pass,
                               const kernels::Target& target) {
   using kernels::Pass;
-  const kernels::Footprint asked = kernel.footprint(problem, pass, target);
-  std::uint64_t workspace = asked.workspace_bytes;
-  if (pass != Pass::kFwd) {
-    const kernels::Footprint both = kernel.footprint(problem, Pass::kFwdBwd, target);
-    workspace = std::max<std::uint64_t>(workspace, both.workspace_bytes);
-  }
-  return kernels::tensor_bytes(problem, pass) + asked.saved_bytes + workspace;
+  const kernels::Footprint own = kernel.footprint(problem, pass, target);
+  const Pass all = pass == Pass::kFwd ? Pass::kFwd : Pass::kFwdBwd;
+  const kernels::Footprint whole = kernel.footprint(problem, all, target);
+  return kernels::tensor_bytes(problem, pass) + std::max(own.saved_bytes, whole.saved_bytes) +
+         std::max(own.workspace_bytes, whole.workspace_bytes);
 }
 
 std::uint64_t reserved_bytes(const kernels::DeviceFacts& facts, kernels::CacheState cache) {

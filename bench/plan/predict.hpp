@@ -9,7 +9,8 @@
 namespace attnbench::plan {
 
 /// Bytes that will be allocated at the peak of a case: every tensor, what forward saves for backward, and the scratch.
-/// A backward is preceded by one forward on the same buffers, so its scratch is the larger of the two.
+/// A backward is preceded by one forward on the same buffers, so what is saved and the scratch are the larger of the
+/// two.
 std::uint64_t predicted_bytes(const kernels::KernelInfo& kernel, const kernels::Problem& problem, kernels::Pass pass,
                               const kernels::Target& target);
 

@@ -1,3 +1,4 @@
+// Reads the machine from /proc, /sys and os-release.
 #include "bench/run/host.hpp"
 
 #include <fmt/format.h>

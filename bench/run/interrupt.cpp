@@ -1,3 +1,4 @@
+// Signal handlers that only set a flag, or end the program.
 #include "bench/run/interrupt.hpp"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// Checks the kernels of one point, then samples them together.
 #include "bench/run/point.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Fills the columns of a row.
 #include "bench/run/provenance.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Walks the plan, opening devices and handing rows to the sinks.
 #include "bench/run/runner.hpp"
 
 #include <fmt/format.h>

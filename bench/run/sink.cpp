@@ -1,3 +1,4 @@
+// Rows to a file that is synced after each line.
 #include "bench/run/sink.hpp"
 
 #include <fcntl.h>

@@ -303,9 +303,9 @@ std::string cudnn_version() {
 }
 
 /// Shapes  q, o, dout, dq [B, H, Sq, D]   k, v, dk, dv [B, Hkv, Sk, D]   lse [B, H, Sq], natural log
-/// Needs   bf16 or fp16, head_dim a multiple of 8 up to 256, dense tensors, every query with a key; else what cuDNN
-/// says Memory  what cuDNN's plan asks for Errors  what cuDNN reports. A vendor's kernel: values at masked positions
-/// are not promised to stay out
+/// Needs   bf16 or fp16, head_dim a multiple of 8 up to 256, dense tensors, every query with a key; else cuDNN's reason
+/// Memory  what cuDNN's plan asks for
+/// Errors  what cuDNN reports; values at masked positions are not promised to stay out of the results
 const KernelInfo& cuda_cudnn() {
   static const KernelInfo info = [] {
     KernelInfo cudnn;

@@ -19,6 +19,15 @@ TEST(Verbs, HelpNamesEveryVerb) {
   }
 }
 
+TEST(Verbs, HelpLoadsNoLibraryOfTheKernels) {
+  // The loader prints what it would load and leaves.
+  const Outcome outcome = run_program("", "LD_TRACE_LOADED_OBJECTS=1");
+  EXPECT_THAT(outcome.out, HasSubstr("libc.so"));
+  for (const char* library : {"dnnl", "hwy", "gomp", "cuda", "benchmark"}) {
+    EXPECT_THAT(outcome.out, Not(HasSubstr(library)));
+  }
+}
+
 TEST(Verbs, VersionNamesCommitAndCompiler) {
   const Outcome outcome = run_program("--version");
   EXPECT_EQ(outcome.code, 0);

@@ -18,25 +18,25 @@ std::filesystem::path golden_folder() {
 struct Golden {
   std::string name;
   Problem problem;
-  measure::SafetensorsFile file;
+  measure::SafeTensors file;
 
   std::vector<double> reference(const std::string& tensor) const {
-    const std::vector<float> values = file.floats(tensor).value();
-    return {values.begin(), values.end()};
+    return file.values(tensor, file.tensors().at(tensor).shape).value();
   }
   HostTensor input(const std::string& tensor, Dtype dtype) const {
-    const std::vector<std::int64_t>& shape = file.tensors.at(tensor).shape;
+    const std::vector<std::int64_t>& shape = file.tensors().at(tensor).shape;
+    const std::vector<double> values = reference(tensor);
     HostTensor made({shape[0], shape[1], shape[2], shape[3]}, dtype);
-    made.assign(file.floats(tensor).value());
+    made.assign(std::vector<float>(values.begin(), values.end()));
     return made;
   }
 };
 
 Golden load(const std::filesystem::path& path) {
-  auto file = measure::read_safetensors(path.string());
+  auto file = measure::SafeTensors::load(path.string());
   if (!file) throw std::runtime_error(file.error().message);
-  const auto number = [&](const char* key) { return std::stoll(file->metadata.at(key)); };
-  Golden golden{path.stem().string(), {}, {}};
+  const auto number = [&](const char* key) { return std::stoll(file->metadata().at(key)); };
+  Golden golden{path.stem().string(), {}, *file};
   golden.problem.batch = number("batch");
   golden.problem.heads = number("heads");
   golden.problem.kv_heads = number("kv_heads");
@@ -45,8 +45,7 @@ Golden load(const std::filesystem::path& path) {
   golden.problem.head_dim = number("head_dim");
   golden.problem.causal = number("causal") != 0;
   golden.problem.window_left = number("window_left");
-  golden.problem.scale = std::stof(file->metadata.at("scale"));
-  golden.file = std::move(*file);
+  golden.problem.scale = std::stof(file->metadata().at("scale"));
   return golden;
 }
 

@@ -1,0 +1,30 @@
+// From a command to its verb: the composition root of the shared library.
+#include "bench/program.hpp"
+
+#include <variant>
+
+#include "bench/cli/dry_run.hpp"
+#include "bench/cli/verbs.hpp"
+
+namespace attnbench {
+namespace {
+
+struct Dispatch {
+  int operator()(const cli::SweepOptions& options) const {
+    return options.dry_run ? cli::dry_run_verb(options) : cli::sweep_verb(options);
+  }
+  int operator()(const cli::ReportOptions& options) const { return cli::report_verb(options); }
+  int operator()(const cli::VerifyOptions& options) const { return cli::verify_verb(options); }
+  int operator()(const cli::GbenchOptions& options) const { return cli::gbench_verb(options); }
+  int operator()(const cli::ListOptions& options) const { return cli::list_verb(options); }
+  int operator()(const cli::ExplainOptions& options) const { return cli::explain_verb(options); }
+  int operator()(const cli::DoctorOptions& options) const { return cli::doctor_verb(options); }
+  int operator()(const cli::Printout&) const { return base::exit_code::kOk; }  // printed without opening the library
+};
+
+}  // namespace
+}  // namespace attnbench
+
+extern "C" __attribute__((visibility("default"))) int attnbench_program_run(const attnbench::cli::Command* command) {
+  return std::visit(attnbench::Dispatch{}, *command);
+}

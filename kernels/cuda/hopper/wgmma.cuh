@@ -1,0 +1,148 @@
+// Warpgroup matrix products, m64 nN k16, 16-bit inputs, fp32 accumulators, for the widths that attention uses.
+//
+// Accumulator fragment of lane l of warp w (of four): d[4 j + 0, 1] are columns 8 j + 2 (l % 4) + {0, 1} of row
+// 16 w + l / 4; d[4 j + 2, 3] the same columns, eight rows below. Two neighbouring 8-column groups are, once packed to
+// 16 bits, exactly the A fragment of the next product over 16 of its k values: that is why P never leaves registers.
+// Source: PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions".
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/hopper/ptx.cuh"
+
+namespace attnbench::kernels::hopper {
+
+/// Shared-memory operand: address, the two byte strides (see the layouts below), 128-byte swizzle.
+///
+/// K-major (rows of 64 elements = 128 bytes): stride = 1024 (8 rows), leading unused; 16 k values further = + 32 bytes.
+/// MN-major (transposed B): stride = 1024 (8 k rows), leading = bytes to the next 64 columns; 16 k further = + 2048.
+__device__ inline std::uint64_t operand(const void* pointer, int leading_bytes, int stride_bytes) {
+  const std::uint64_t address = (shared_address(pointer) & 0x3ffff) >> 4;
+  return address | (static_cast<std::uint64_t>(leading_bytes >> 4) << 16) |
+         (static_cast<std::uint64_t>(stride_bytes >> 4) << 32) | (std::uint64_t{1} << 62);
+}
+
+/// Orders register writes before the products that read them; also needed before the first use of accumulators.
+__device__ inline void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Waits until at most kPending committed groups are in flight.
+template <int kPending>
+__device__ inline void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define ATTNBENCH_R0 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define ATTNBENCH_R1 "%8, %9, %10, %11, %12, %13, %14, %15"
+#define ATTNBENCH_R2 "%16, %17, %18, %19, %20, %21, %22, %23"
+#define ATTNBENCH_R3 "%24, %25, %26, %27, %28, %29, %30, %31"
+#define ATTNBENCH_R4 "%32, %33, %34, %35, %36, %37, %38, %39"
+#define ATTNBENCH_R5 "%40, %41, %42, %43, %44, %45, %46, %47"
+#define ATTNBENCH_R6 "%48, %49, %50, %51, %52, %53, %54, %55"
+#define ATTNBENCH_R7 "%56, %57, %58, %59, %60, %61, %62, %63"
+#define ATTNBENCH_R8 "%64, %65, %66, %67, %68, %69, %70, %71"
+#define ATTNBENCH_R9 "%72, %73, %74, %75, %76, %77, %78, %79"
+#define ATTNBENCH_R10 "%80, %81, %82, %83, %84, %85, %86, %87"
+#define ATTNBENCH_R11 "%88, %89, %90, %91, %92, %93, %94, %95"
+#define ATTNBENCH_R12 "%96, %97, %98, %99, %100, %101, %102, %103"
+#define ATTNBENCH_R13 "%104, %105, %106, %107, %108, %109, %110, %111"
+#define ATTNBENCH_R14 "%112, %113, %114, %115, %116, %117, %118, %119"
+#define ATTNBENCH_R15 "%120, %121, %122, %123, %124, %125, %126, %127"
+#define ATTNBENCH_D8(i)                                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define ATTNBENCH_LIST_16 ATTNBENCH_R0
+#define ATTNBENCH_OUT_16 ATTNBENCH_D8(0)
+#define ATTNBENCH_LIST_32 ATTNBENCH_R0 ", " ATTNBENCH_R1
+#define ATTNBENCH_OUT_32 ATTNBENCH_D8(0), ATTNBENCH_D8(8)
+#define ATTNBENCH_LIST_64 ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3
+#define ATTNBENCH_OUT_64 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24)
+#define ATTNBENCH_LIST_80 ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4
+#define ATTNBENCH_OUT_80 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32)
+#define ATTNBENCH_LIST_96 \
+  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5
+#define ATTNBENCH_OUT_96 \
+  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40)
+#define ATTNBENCH_LIST_128                                                                               \
+  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
+               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7
+#define ATTNBENCH_OUT_128                                                                                   \
+  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
+      ATTNBENCH_D8(48), ATTNBENCH_D8(56)
+#define ATTNBENCH_LIST_160                                                                               \
+  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
+               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9
+#define ATTNBENCH_OUT_160                                                                                   \
+  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
+      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72)
+#define ATTNBENCH_LIST_176                                                                               \
+  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
+               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10
+#define ATTNBENCH_OUT_176                                                                                   \
+  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
+      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80)
+#define ATTNBENCH_LIST_192                                                                                \
+  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5  \
+               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10 \
+               ", " ATTNBENCH_R11
+#define ATTNBENCH_OUT_192                                                                                   \
+  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
+      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80), ATTNBENCH_D8(88)
+#define ATTNBENCH_LIST_256                                                                                \
+  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5  \
+               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10 \
+               ", " ATTNBENCH_R11 ", " ATTNBENCH_R12 ", " ATTNBENCH_R13 ", " ATTNBENCH_R14 ", " ATTNBENCH_R15
+#define ATTNBENCH_OUT_256                                                                                         \
+  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40),       \
+      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80), ATTNBENCH_D8(88), \
+      ATTNBENCH_D8(96), ATTNBENCH_D8(104), ATTNBENCH_D8(112), ATTNBENCH_D8(120)
+
+/// d (+)= a b over 16 values of k, m64 nN: ss with a [64, 16] and b [N, 16] K-major in shared memory (q k^T), rs with a
+/// in registers and b [16, N] transposed in shared memory (p v). `accumulate` 0 overwrites d.
+template <int N, typename T>
+struct Product;
+
+#define ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, T, type)                                              \
+  template <>                                                                                              \
+  struct Product<N, T> {                                                                                   \
+    static __device__ void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int accumulate) {       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2                                                \
+                   ", 0;\n"                                                                                \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N \
+                   "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}"                                              \
+                   : ATTNBENCH_OUT_##N                                                                     \
+                   : "l"(a), "l"(b), "r"(accumulate));                                                     \
+    }                                                                                                      \
+    static __device__ void rs(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,     \
+                              std::uint32_t a3, std::uint64_t b, int accumulate) {                         \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5                                                \
+                   ", 0;\n"                                                                                \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N \
+                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4 ", p, 1, 1, 1;\n}"                 \
+                   : ATTNBENCH_OUT_##N                                                                     \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                         \
+    }                                                                                                      \
+  };
+
+// The operand numbers that follow N / 2 accumulators.
+#define ATTNBENCH_PRODUCT_BOTH(N, I0, I1, I2, I3, I4, I5)             \
+  ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, __nv_bfloat16, "bf16") \
+  ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, __half, "f16")
+
+ATTNBENCH_PRODUCT_BOTH(64, 32, 33, 34, 35, 36, 37)
+ATTNBENCH_PRODUCT_BOTH(80, 40, 41, 42, 43, 44, 45)
+ATTNBENCH_PRODUCT_BOTH(96, 48, 49, 50, 51, 52, 53)
+ATTNBENCH_PRODUCT_BOTH(128, 64, 65, 66, 67, 68, 69)
+ATTNBENCH_PRODUCT_BOTH(160, 80, 81, 82, 83, 84, 85)
+ATTNBENCH_PRODUCT_BOTH(176, 88, 89, 90, 91, 92, 93)
+ATTNBENCH_PRODUCT_BOTH(192, 96, 97, 98, 99, 100, 101)
+ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133)
+
+/// Pins accumulators after the wait that completed them: the compiler sees no link between the two.
+template <int kCount>
+__device__ inline void pin(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+
+}  // namespace attnbench::kernels::hopper

@@ -1,0 +1,228 @@
+// The sampler and its stopping rule on a scripted clock: no test waits for anything.
+#include "bench/measure/sampler.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "bench/measure/stopping.hpp"
+
+namespace attnbench::measure {
+namespace {
+
+/// Time passes only where the script says so.
+struct Script {
+  double now_s = 0;
+  std::string order;  // which stopwatch took each sample
+  bool stop = false;
+  int stop_after = -1;  // samples
+
+  Surroundings world() {
+    return {[this] { return now_s; }, [this] { return stop || static_cast<int>(order.size()) == stop_after; }};
+  }
+};
+
+/// Gives its times in turn, over and over; each take costs `cost_s` of wall time beside the time itself.
+class ScriptedStopwatch : public kernels::Stopwatch {
+ public:
+  ScriptedStopwatch(Script& script, char name, std::vector<double> times_us, double cost_s = 0)
+      : script_(script), name_(name), times_us_(std::move(times_us)), cost_s_(cost_s) {}
+
+  base::Result<kernels::Sample> take() override {
+    script_.order += name_;
+    if (taken_ == fail_at) return base::fail(base::ErrorKind::kFailed, "scripted fault");
+    kernels::Sample sample;
+    sample.time_us = times_us_[taken_++ % times_us_.size()];
+    sample.throttled = throttled;
+    script_.now_s += sample.time_us * 1e-6 + cost_s_;
+    return sample;
+  }
+  kernels::StopwatchInfo info() const override { return {}; }
+
+  std::size_t fail_at = static_cast<std::size_t>(-1);
+  bool throttled = false;
+
+ private:
+  Script& script_;
+  char name_;
+  std::vector<double> times_us_;
+  double cost_s_;
+  std::size_t taken_ = 0;
+};
+
+std::vector<Series> sample(std::vector<kernels::Stopwatch*> stopwatches, const cli::Sampling& sampling,
+                           Script& script) {
+  return take_samples(stopwatches, sampling, script.world());
+}
+
+TEST(Sampler, TakesTheKernelsOfAPointInTurn) {
+  Script script;
+  ScriptedStopwatch a(script, 'a', {10}), b(script, 'b', {20}), c(script, 'c', {30});
+  cli::Sampling sampling;
+  sampling.samples_max = 4;
+  sample({&a, &b, &c}, sampling, script);
+  EXPECT_EQ(script.order, "abcabcabcabc");
+}
+
+TEST(Sampler, LeavesTheOthersInTurnWhenOneHasEnough) {
+  Script script;
+  ScriptedStopwatch slow(script, 's', {2e6}), fast(script, 'f', {100});
+  cli::Sampling sampling;
+  sampling.samples_max = 6;
+  const auto series = sample({&slow, &fast}, sampling, script);
+  EXPECT_EQ(script.order, "sfsfsffff");  // two slow samples use up three seconds, but the least number is three
+  EXPECT_EQ(series[0].stop, StopReason::kTimeLimit);
+  EXPECT_EQ(series[0].times_us.size(), 3u);
+  EXPECT_EQ(series[1].stop, StopReason::kSamples);
+}
+
+TEST(Sampler, StopsOnceTheMedianIsKnown) {
+  Script script;
+  ScriptedStopwatch steady(script, 'a', {50000});
+  const auto series = sample({&steady}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kNoise);
+  EXPECT_EQ(series[0].times_us.size(), 6u);  // six are needed for an interval; 0.3 s are past the least time of 0.2 s
+}
+
+TEST(Sampler, GoesOnUntilTheLeastTimeHoweverSteadyTheSamples) {
+  Script script;
+  ScriptedStopwatch steady(script, 'a', {10000});
+  const auto series = sample({&steady}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kNoise);
+  EXPECT_GE(series[0].times_us.size(), 20u);
+  EXPECT_LE(series[0].times_us.size(), 21u);  // the sum of twenty may round to just under 0.2 s
+}
+
+TEST(Sampler, ANoisyKernelEndsAtItsTimeLimit) {
+  Script script;
+  ScriptedStopwatch noisy(script, 'a', {10000, 20000});
+  const auto series = sample({&noisy}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kTimeLimit);
+  EXPECT_NEAR(series[0].wall_s, 3.0, 0.02);
+}
+
+TEST(Sampler, CountsTheFlushAgainstTheTimeLimit) {
+  Script script;
+  ScriptedStopwatch tiny(script, 'a', {5, 50}, 0.1);
+  const auto series = sample({&tiny}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kTimeLimit);
+  EXPECT_NEAR(static_cast<double>(series[0].times_us.size()), 30, 1);
+}
+
+TEST(Sampler, KeepsEverySampleOutliersIncluded) {
+  Script script;
+  ScriptedStopwatch spiky(script, 'a', {10, 10, 10, 10, 1e5});
+  cli::Sampling sampling;
+  sampling.samples_max = 10;
+  const auto series = sample({&spiky}, sampling, script);
+  EXPECT_EQ(series[0].times_us, (std::vector<double>{10, 10, 10, 10, 1e5, 10, 10, 10, 10, 1e5}));
+}
+
+TEST(Sampler, AnInterruptEndsThoseInTheRoundAndKeepsTheRest) {
+  Script script;
+  script.stop_after = 9;
+  ScriptedStopwatch done(script, 'd', {2e6}), running(script, 'r', {100});
+  const auto series = sample({&done, &running}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kTimeLimit);
+  EXPECT_EQ(series[1].stop, StopReason::kInterrupted);
+  EXPECT_EQ(series[1].times_us.size(), 6u);
+}
+
+TEST(Sampler, AnErrorEndsOneStopwatchAndNotTheOthers) {
+  Script script;
+  ScriptedStopwatch bad(script, 'b', {10}), good(script, 'g', {10});
+  bad.fail_at = 1;
+  cli::Sampling sampling;
+  sampling.samples_max = 5;
+  const auto series = sample({&bad, &good}, sampling, script);
+  EXPECT_EQ(series[0].stop, StopReason::kError);
+  EXPECT_EQ(series[0].error->message, "scripted fault");
+  EXPECT_EQ(series[1].stop, StopReason::kSamples);
+  EXPECT_EQ(script.order, "bgbgggg");
+}
+
+TEST(Sampler, ATimeThatIsNotPositiveIsAnError) {
+  for (const double time_us : {0.0, -3.0, std::numeric_limits<double>::quiet_NaN()}) {
+    Script script;
+    ScriptedStopwatch broken(script, 'b', {time_us});
+    const auto series = sample({&broken}, {}, script);
+    EXPECT_EQ(series[0].stop, StopReason::kError);
+    EXPECT_TRUE(series[0].times_us.empty());
+  }
+}
+
+TEST(Sampler, GivesUpOnALaunchThatIsFarLongerThanTheLimit) {
+  Script script;
+  ScriptedStopwatch glacial(script, 'g', {20e6});
+  const auto series = sample({&glacial}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kTimeout);
+  EXPECT_EQ(series[0].times_us.size(), 2u);  // 40 s are past ten limits of 3 s
+}
+
+TEST(Sampler, CountsThrottledSamples) {
+  Script script;
+  ScriptedStopwatch hot(script, 'h', {10});
+  hot.throttled = true;
+  cli::Sampling sampling;
+  sampling.samples_max = 7;
+  EXPECT_EQ(sample({&hot}, sampling, script)[0].throttled, 7);
+}
+
+TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
+  Script script;
+  ScriptedStopwatch watch(script, 'w', {1e5});
+  EXPECT_TRUE(warm_up(watch, 0, script.world()).has_value());
+  EXPECT_EQ(script.order, "w");
+  EXPECT_TRUE(warm_up(watch, 0.35, script.world()).has_value());
+  EXPECT_EQ(script.order, "wwwww");
+  script.stop = true;
+  EXPECT_EQ(warm_up(watch, 1, script.world()).error().kind, base::ErrorKind::kInterrupted);
+}
+
+TEST(Stopping, TakesNoDecisionBelowTheLeastNumberOfSamples) {
+  const std::vector<double> two{1, 1};
+  EXPECT_FALSE(should_stop({two, 29}, {}).has_value());
+  EXPECT_EQ(should_stop({two, 31}, {}), StopReason::kTimeout);
+}
+
+TEST(Stopping, AnswersTheLargestNumberFirst) {
+  cli::Sampling sampling;
+  sampling.samples_max = 6;
+  EXPECT_EQ(should_stop({std::vector<double>(6, 1.0), 100}, sampling), StopReason::kSamples);
+}
+
+TEST(Stopping, NeedsSixSamplesForTheNoiseRule) {
+  EXPECT_FALSE(should_stop({std::vector<double>(5, 1.0), 1}, {}).has_value());
+  EXPECT_EQ(should_stop({std::vector<double>(6, 1.0), 1}, {}), StopReason::kNoise);
+}
+
+TEST(Stopping, DoesNotWaitForAnIntervalThatIsOutOfReach) {
+  EXPECT_EQ(should_stop({std::vector<double>(3, 6e5), 1.8}, {}), StopReason::kTimeLimit);  // six would take 3.6 s
+  EXPECT_FALSE(should_stop({std::vector<double>(3, 4e5), 1.2}, {}).has_value());
+}
+
+TEST(Stopping, HoldsTheHalfWidthAgainstTheBound) {
+  // Of 99, 99, 100, 100, 101, 101 the extremes bound the median: half a width of 1 over 100.
+  const std::vector<double> values{99, 101, 100, 99, 101, 100};
+  cli::Sampling sampling;
+  sampling.noise_max_pct = 1.0;
+  EXPECT_EQ(should_stop({values, 1}, sampling), StopReason::kNoise);
+  sampling.noise_max_pct = 0.99;
+  EXPECT_FALSE(should_stop({values, 1}, sampling).has_value());
+}
+
+TEST(Stopping, IsLookedAtAgainSoonHoweverLargeTheSample) {
+  for (int n = 65; n < 10000; n += 997) {
+    bool stopped = false;
+    for (int more = 0; more <= n / 8 && !stopped; ++more) {
+      stopped = should_stop({std::vector<double>(static_cast<std::size_t>(n + more), 1.0), 1}, {}).has_value();
+    }
+    EXPECT_TRUE(stopped) << n;
+  }
+}
+
+}  // namespace
+}  // namespace attnbench::measure
