@@ -1,3 +1,4 @@
+// Block sizes and scratch of the flash kernel: arithmetic on the problem and the thread count.
 #include "kernels/cpu/flash_plan.hpp"
 
 #include <algorithm>

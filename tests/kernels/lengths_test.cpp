@@ -1,4 +1,4 @@
-// Case T59 (and T15, T52): every length around the edges of tiles, causal and not, forward and backward.
+// Cases T15, T52 and T59: every length around the edges of tiles, causal and not, forward and backward.
 #include "kernel_case.hpp"
 
 namespace attnbench::kernels {

@@ -1,3 +1,4 @@
+// Independent fused multiply-adds in registers, once per instruction set: the peak that kernels are held against.
 #include "kernels/lab/cpu/fma_peak.hpp"
 
 #include "kernels/cpu/flash_targets.hpp"
