@@ -50,33 +50,24 @@ float sum_of(const Lanes& lanes) {
 }  // namespace
 
 float softmax_row(float* row, std::int64_t count, float scale) {
+  for (std::int64_t j = 0; j < count; ++j) row[j] = scaled(row[j], scale);
   Lanes largest;
   largest.fill(-std::numeric_limits<float>::infinity());
   std::int64_t j = 0;
   for (; j + kLanes <= count; j += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const float value = scaled(row[j + lane], scale);
-      float& most = largest[static_cast<std::size_t>(lane)];
-      row[j + lane] = value;
-      most = value > most ? value : most;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const float value = row[j + static_cast<std::int64_t>(lane)];
+      largest[lane] = value > largest[lane] ? value : largest[lane];
     }
   }
-  for (; j < count; ++j) {
-    row[j] = scaled(row[j], scale);
-    largest[0] = row[j] > largest[0] ? row[j] : largest[0];
-  }
+  for (; j < count; ++j) largest[0] = row[j] > largest[0] ? row[j] : largest[0];
   const float most = *std::max_element(largest.begin(), largest.end());
+  for (j = 0; j < count; ++j) row[j] = exp_negative(row[j] - most);
   Lanes sums{};
   for (j = 0; j + kLanes <= count; j += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      row[j + lane] = exp_negative(row[j + lane] - most);
-      sums[static_cast<std::size_t>(lane)] += row[j + lane];
-    }
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += row[j + static_cast<std::int64_t>(lane)];
   }
-  for (; j < count; ++j) {
-    row[j] = exp_negative(row[j] - most);
-    sums[0] += row[j];
-  }
+  for (; j < count; ++j) sums[0] += row[j];
   const float sum = sum_of(sums);
   const float inverse = 1.0f / sum;
   for (j = 0; j < count; ++j) row[j] *= inverse;
