@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace attnbench::measure {
 namespace {
@@ -182,6 +183,19 @@ std::string Verdict::reason() const {
   const TensorError& error = worst();
   return fmt::format("wrong result, so no time is given: {} (relative error {:.3g}, {:.3g} is accepted)", error.worst,
                      error.relative, error.tolerance);
+}
+
+kernels::Tolerance widen_for_logits(const kernels::Tolerance& tolerance, const Reference& reference) {
+  constexpr double kUlps = 16;
+  double largest = 0;
+  const auto add = [&](double lse) {
+    if (std::isfinite(lse)) largest = std::max(largest, std::abs(lse));
+  };
+  for (const double lse : reference.forward.lse) add(lse);
+  for (const kernels::RowResult& row : reference.row_results) add(row.lse);
+  const auto value = static_cast<float>(largest);
+  const double ulp = double{std::nextafter(value, std::numeric_limits<float>::infinity())} - double{value};
+  return {std::max(tolerance.forward, kUlps * ulp), std::max(tolerance.backward, kUlps * ulp)};
 }
 
 Verdict compare(const Problem& problem, Pass pass, const Reference& reference, const Outputs& outputs,

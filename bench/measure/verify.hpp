@@ -64,6 +64,13 @@ struct Verdict {
   std::string reason() const;
 };
 
+/// The kernel's tolerance, or sixteen ulps (fp32) of the largest |lse| of the reference where that is more. Kernels
+/// keep scores in fp32, where a logit of magnitude m is known to one ulp of m at best, and an error of n ulps in a
+/// logit is the same relative error in its probability; the lse is within log(Sk) of the largest logit that
+/// matters. 1.5e-5, and so no change, up to an lse of 16, which N(0, 1) inputs at the customary scale stay under; 1e-3
+/// where it is 600.
+kernels::Tolerance widen_for_logits(const kernels::Tolerance& tolerance, const Reference& reference);
+
 /// Compares o and lse (forward), dq, dk, dv (backward) with the reference. Beside the reference's own sample, every
 /// element of every output must have been written: a NaN (poison is one) where the inputs have none is wrong. An lse of
 /// -inf must be exact. A NaN that the reference has too is right.

@@ -155,6 +155,22 @@ TEST_F(Sweep, TheBackwardReadsWhatTheKernelsOwnForwardLeft) {
   for (const Row& row : rows()) EXPECT_EQ(row.status, "ok") << row.reason;
 }
 
+TEST_F(Sweep, LargeLogitsWidenTheToleranceByWhatFp32CannotHold) {
+  const std::string point = "--device cpu --kernels naive,flash --seq-len 256 --d-model 64 --batch 1 --max-samples 3 ";
+  EXPECT_EQ(sweep(point + "--scale 20").code, 0);
+  ASSERT_EQ(rows().size(), 4u);
+  for (const Row& row : rows()) {
+    EXPECT_EQ(row.status, "ok") << row.reason;
+    EXPECT_GT(*row.err_tolerance, 2e-5);  // logits reach hundreds
+    EXPECT_LT(*row.err_tolerance, 2e-3);
+  }
+}
+
+TEST_F(Sweep, TheCustomaryScaleKeepsTheKernelsOwnTolerance) {
+  EXPECT_EQ(sweep("--device cpu --kernels naive --seq-len 256 --d-model 64 --batch 1 --max-samples 3").code, 0);
+  for (const Row& row : rows()) EXPECT_EQ(row.err_tolerance, 2e-5);
+}
+
 TEST_F(Sweep, DoesNotWriteOverAnEarlierSweep) {
   EXPECT_EQ(sweep("--device mock --kernels flash" + std::string(kSmall)).code, 0);
   const std::string before = text();
