@@ -43,7 +43,7 @@ TEST_F(CudaDeviceTest, KnowsItsFacts) {
   EXPECT_EQ(facts.uuid.size(), 40u) << facts.uuid;
   EXPECT_FALSE(facts.driver.empty());
   EXPECT_GE(facts.libraries.size(), 2u);
-  RecordProperty("name", facts.name);
+  RecordProperty("device", facts.name);
   RecordProperty("driver", facts.driver);
 }
 

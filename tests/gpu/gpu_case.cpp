@@ -219,8 +219,14 @@ std::vector<const KernelInfo*> gpu_kernels() {
 
 std::vector<const KernelInfo*> own_gpu_kernels() {
   std::vector<const KernelInfo*> own = gpu_kernels();
-  std::erase_if(own, [](const KernelInfo* kernel) { return kernel->name == "cudnn"; });
+  std::erase_if(own, [](const KernelInfo* kernel) { return kernel->name == "cudnn" || kernel->variant == "wgmma"; });
   return own;
+}
+
+std::vector<const KernelInfo*> forward_gpu_kernels() {
+  std::vector<const KernelInfo*> forward = gpu_kernels();
+  std::erase_if(forward, [](const KernelInfo* kernel) { return kernel->variant != "wgmma"; });
+  return forward;
 }
 
 }  // namespace attnbench::kernels
