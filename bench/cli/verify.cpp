@@ -85,7 +85,7 @@ Result<measure::Verdict> run_one(const measure::Golden& golden, Dtype dtype, con
   const auto outputs = (*workload)->download();
   if (!outputs) return tl::unexpected(outputs.error());
   return measure::compare(problem, kPass, golden.reference, *outputs,
-                          measure::golden_tolerance(golden, kernel.tolerance(problem)));
+                          measure::widen_for_logits(kernel.tolerance(problem), golden.reference));
 }
 
 /// What is for people; on standard error where a writer has standard output.

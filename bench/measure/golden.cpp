@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 
 namespace attnbench::measure {
 namespace {
@@ -114,26 +113,6 @@ Inputs golden_inputs(const Golden& golden, kernels::Dtype dtype) {
   inputs.v = rounded(golden.v, key_extent(golden.problem), dtype);
   inputs.dout = rounded(golden.dout, query_extent(golden.problem), dtype);
   return inputs;
-}
-
-kernels::Tolerance golden_tolerance(const Golden& golden, kernels::Tolerance tolerance) {
-  const Problem& p = golden.problem;
-  const std::int64_t group = p.heads / p.kv_heads;
-  double largest = 0;
-  for (std::int64_t row = 0; row < p.batch * p.heads * p.seq_q; ++row) {
-    const std::int64_t batch = row / (p.heads * p.seq_q);
-    const std::int64_t head = row / p.seq_q % p.heads;
-    const double* q = golden.q.data() + row * p.head_dim;
-    const kernels::KeyRange keys = kernels::visible_keys(p, row % p.seq_q);
-    for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-      const double* k = golden.k.data() + ((batch * p.kv_heads + head / group) * p.seq_k + j) * p.head_dim;
-      double sum = 0;
-      for (std::int64_t d = 0; d < p.head_dim; ++d) sum += std::abs(q[d] * k[d]);
-      largest = std::max(largest, sum);
-    }
-  }
-  const double rounding = std::sqrt(static_cast<double>(p.head_dim)) * 0x1p-24 * std::abs(double{p.scale}) * largest;
-  return {std::max(tolerance.forward, rounding), std::max(tolerance.backward, rounding)};
 }
 
 }  // namespace attnbench::measure

@@ -31,11 +31,4 @@ base::Result<Golden> read_golden(const SafeTensors& file);
 /// The inputs rounded to a dtype.
 Inputs golden_inputs(const Golden& golden, kernels::Dtype dtype);
 
-/// The kernel's tolerance, or what rounding in fp32 alone may cost where logits are large: scores are sums of D
-/// products in fp32, whose rounding errors add up like a random walk to sqrt(D) 2^-24 times the sum of magnitudes, and
-/// an absolute error of a logit is a relative error of its exp. With m the largest of scale * sum |q_d k_d| over
-/// visible pairs, the bound is max(tolerance, sqrt(D) 2^-24 m): 4e-6 for N(0, 1) inputs at D = 64, where the tolerance
-/// rules, 5e-4 where logits reach 500.
-kernels::Tolerance golden_tolerance(const Golden& golden, kernels::Tolerance tolerance);
-
 }  // namespace attnbench::measure

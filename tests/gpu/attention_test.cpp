@@ -1,64 +1,9 @@
 // Every CUDA kernel on the golden tensors and against the oracle: lengths, head dimensions, masks, groups, strides.
-#include <cstdlib>
-#include <filesystem>
-
-#include "bench/measure/safetensors.hpp"
 #include "tests/gpu/gpu_case.hpp"
+#include "tests/kernels/golden_case.hpp"
 
 namespace attnbench::kernels {
 namespace {
-
-/// ATTNBENCH_GOLDEN, else where this was built, else below the current folder: a carried program has no source tree.
-std::filesystem::path golden_folder() {
-  if (const char* folder = std::getenv("ATTNBENCH_GOLDEN")) return folder;
-  const std::filesystem::path built = ATTNBENCH_SOURCE_DIR "/tests/golden";
-  return std::filesystem::exists(built) ? built : std::filesystem::path("tests/golden");
-}
-
-struct Golden {
-  std::string name;
-  Problem problem;
-  measure::SafeTensors file;
-
-  std::vector<double> reference(const std::string& tensor) const {
-    return file.values(tensor, file.tensors().at(tensor).shape).value();
-  }
-  HostTensor input(const std::string& tensor, Dtype dtype) const {
-    const std::vector<std::int64_t>& shape = file.tensors().at(tensor).shape;
-    const std::vector<double> values = reference(tensor);
-    HostTensor made({shape[0], shape[1], shape[2], shape[3]}, dtype);
-    made.assign(std::vector<float>(values.begin(), values.end()));
-    return made;
-  }
-};
-
-Golden load(const std::filesystem::path& path) {
-  auto file = measure::SafeTensors::load(path.string());
-  if (!file) throw std::runtime_error(file.error().message);
-  const auto number = [&](const char* key) { return std::stoll(file->metadata().at(key)); };
-  Golden golden{path.stem().string(), {}, *file};
-  golden.problem.batch = number("batch");
-  golden.problem.heads = number("heads");
-  golden.problem.kv_heads = number("kv_heads");
-  golden.problem.seq_q = number("seq_q");
-  golden.problem.seq_k = number("seq_k");
-  golden.problem.head_dim = number("head_dim");
-  golden.problem.causal = number("causal") != 0;
-  golden.problem.window_left = number("window_left");
-  golden.problem.scale = std::stof(file->metadata().at("scale"));
-  return golden;
-}
-
-const std::vector<Golden>& golden_cases() {
-  static const std::vector<Golden> cases = [] {
-    std::vector<Golden> all;
-    for (const auto& entry : std::filesystem::directory_iterator(golden_folder())) {
-      if (entry.path().filename().string().rfind("attention_", 0) == 0) all.push_back(load(entry.path()));
-    }
-    return all;
-  }();
-  return cases;
-}
 
 class GoldenOnGpu : public GpuKernel {
  protected:
@@ -66,25 +11,16 @@ class GoldenOnGpu : public GpuKernel {
     if (!std::filesystem::exists(golden_folder())) {
       GTEST_SKIP() << "no golden files at " << golden_folder() << "; set ATTNBENCH_GOLDEN to their folder";
     }
-    ASSERT_EQ(golden_cases().size(), 15u) << "golden files are missing in " << golden_folder();
+    ASSERT_EQ(golden_cases().size(), kGoldenCases) << "golden files are missing in " << golden_folder();
     int checked = 0;
-    for (const Golden& golden : golden_cases()) {
+    for (const GoldenCase& golden : golden_cases()) {
       SCOPED_TRACE(golden.name);
-      Problem p = golden.problem;
+      Problem p = golden.golden.problem;
       p.dtype = dtype;
-      const Inputs inputs{golden.input("q", dtype), golden.input("k", dtype), golden.input("v", dtype),
-                          golden.input("dout", dtype)};
-      const auto out = run_on_gpu(kernel(), p, inputs);
+      const auto out = run_on_gpu(kernel(), p, golden.inputs(dtype));
       if (!out) continue;
       ++checked;
-      double bound = gpu_bound(kernel(), p);
-      // Logits of several hundred: the rounding of 2e-5 (5e-5) relative to them is 50 times that in the weights.
-      if (dtype == Dtype::kFp32 && golden.name == "attention_large_logits") bound *= 50;
-      EXPECT_LE(error_of(out->o, golden.reference("o")), bound) << "o";
-      EXPECT_LE(error_of(out->lse, golden.reference("lse")), bound) << "lse";
-      EXPECT_LE(error_of(out->dq, golden.reference("dq")), bound) << "dq";
-      EXPECT_LE(error_of(out->dk, golden.reference("dk")), bound) << "dk";
-      EXPECT_LE(error_of(out->dv, golden.reference("dv")), bound) << "dv";
+      golden.expect_near(*out, golden.bound(dtype, gpu_bound(kernel(), p)));
     }
     if (checked == 0) GTEST_SKIP() << "the kernel declines " << to_string(dtype);
     RecordProperty("cases", checked);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <stdexcept>
 
 #include "bench/base/rng.hpp"
 #include "kernels/device/cpu_device.hpp"
@@ -192,13 +193,13 @@ Outputs run_kernel(const KernelInfo& kernel, const Problem& p, const Inputs& inp
   if (size.workspace_bytes > 0) args.workspace = workspace.data();
   Outputs out;
   auto prepared = prepare(kernel, args, options.pass, device);
+  // Thrown, since the caller reads outputs that would not be there.
   if (!prepared) {
-    ADD_FAILURE() << kernel.name << " declined " << text_of(p) << ": " << prepared.error().message;
-    return out;
+    throw std::runtime_error(std::string(kernel.name) + " declined " + text_of(p) + ": " + prepared.error().message);
   }
   for (int i = 0; i < options.launches; ++i) {
     auto ok = launch(**prepared, options.pass);
-    if (!ok) ADD_FAILURE() << kernel.name << " failed: " << ok.error().message;
+    if (!ok) throw std::runtime_error(std::string(kernel.name) + " failed: " + ok.error().message);
   }
   EXPECT_TRUE(workspace.guards_untouched()) << "wrote outside its workspace, " << text_of(p);
   EXPECT_TRUE(saved.guards_untouched()) << "wrote outside saved, " << text_of(p);

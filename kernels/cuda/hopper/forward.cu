@@ -16,38 +16,51 @@ using base::fail;
 using base::Result;
 using hopper::ForwardParams;
 
-/// Row of the tile table; the figures behind it are in kernels/cuda/README.md.
+/// Row of the tile table.
 struct TileChoice {
   int head_dim, consumers, tile_n, stages, query_stages;
   std::int64_t keys_from;  // shortest seq_k it is for
 };
 
+using AllowForward = cudaError_t (*)();
 using LaunchForward = cudaError_t (*)(const CUtensorMap&, const CUtensorMap&, const CUtensorMap&, const ForwardParams&,
                                       int grid, cudaStream_t stream);
 
+/// One instance of the kernel. `allow` lets it have its shared memory on the current device, before the first launch.
 template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages>
-cudaError_t launch_forward(const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v,
-                           const ForwardParams& params, int grid, cudaStream_t stream) {
+struct Forward {
   using Shape = hopper::ForwardShape<kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
   static_assert(Shape::kSharedBytes <= 232448, "a block has 227 KiB of shared memory");
-  constexpr auto kernel = hopper::forward_kernel<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages, false>;
-  static const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
-  if (allowed != cudaSuccess) return allowed;
-  kernel<<<grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(q, k, v, params);
-  return cudaGetLastError();
-}
+
+  static cudaError_t allow() {
+    return cudaFuncSetAttribute(hopper::forward_kernel<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages>,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
+  }
+  static cudaError_t launch(const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v,
+                            const ForwardParams& params, int grid, cudaStream_t stream) {
+    hopper::forward_kernel<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages>
+        <<<grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(q, k, v, params);
+    return cudaGetLastError();
+  }
+};
+
+struct Entry {
+  AllowForward allow;
+  LaunchForward launch;
+};
 
 struct Instance {
   TileChoice tile;
-  LaunchForward bf16, fp16;
+  Entry bf16, fp16;
 };
 
 template <int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages>
 constexpr Instance instance(std::int64_t keys_from) {
+  using Bf16Forward = Forward<__nv_bfloat16, kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
+  using Fp16Forward = Forward<__half, kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
   return {{kHeadDim, kConsumers, kTileN, kStages, kQueryStages, keys_from},
-          &launch_forward<__nv_bfloat16, kHeadDim, kConsumers, kTileN, kStages, kQueryStages>,
-          &launch_forward<__half, kHeadDim, kConsumers, kTileN, kStages, kQueryStages>};
+          {&Bf16Forward::allow, &Bf16Forward::launch},
+          {&Fp16Forward::allow, &Fp16Forward::launch}};
 }
 
 // The last row that fits is taken. Three consumers pay once a tile has enough key blocks to keep them apart.
@@ -133,10 +146,11 @@ bool make_map(CUtensorMap& map, const Tensor& t, int rows) {
 class WgmmaForward : public PreparedKernel {
  public:
   WgmmaForward(const Instance& row, Dtype dtype, cudaStream_t stream, Buffer counters)
-      : launch_(dtype == Dtype::kBf16 ? row.bf16 : row.fp16), stream_(stream), counters_(std::move(counters)) {}
+      : entry_(dtype == Dtype::kBf16 ? row.bf16 : row.fp16), stream_(stream), counters_(std::move(counters)) {}
 
   Result<void> bind(const AttentionArgs& args, const TileChoice& tile, int multiprocessors) {
     const Problem& p = args.problem;
+    if (auto ok = check_cuda(entry_.allow(), "giving flash:wgmma its shared memory"); !ok) return ok;
     if (!make_map(map_q_, args.q, 64 * tile.consumers) || !make_map(map_k_, args.k, tile.tile_n) ||
         !make_map(map_v_, args.v, tile.tile_n)) {
       return fail(ErrorKind::kFailed, "flash:wgmma: the driver declines a tensor map of these strides; use flash:mma");
@@ -146,8 +160,6 @@ class WgmmaForward : public PreparedKernel {
     params_.kv_heads = static_cast<int>(p.kv_heads);
     params_.seq_q = static_cast<int>(p.seq_q);
     params_.seq_k = static_cast<int>(p.seq_k);
-    params_.window_left = -1;
-    params_.causal = 0;
     params_.scale = p.scale;
     params_.scale_log2 = p.scale * 1.4426950408889634f;
     params_.lse = args.lse;
@@ -169,15 +181,13 @@ class WgmmaForward : public PreparedKernel {
 
   Result<void> launch(Pass pass) override {
     if (pass != Pass::kFwd) return fail(ErrorKind::kUnsupported, "flash:wgmma has no backward; use flash:mma");
-    const cudaError_t code = launch_(map_q_, map_k_, map_v_, params_, grid_, stream_);
-    if (code != cudaSuccess) return tl::unexpected(cuda_error(code, "launching flash:wgmma"));
-    return {};
+    return check_cuda(entry_.launch(map_q_, map_k_, map_v_, params_, grid_, stream_), "launching flash:wgmma");
   }
 
   std::string variant() const override { return "wgmma"; }
 
  private:
-  LaunchForward launch_;
+  Entry entry_;
   cudaStream_t stream_;
   Buffer counters_;
   CUtensorMap map_q_, map_k_, map_v_;

@@ -2,9 +2,8 @@
 // warpgroups of 64 query rows each keep a row's whole softmax in registers.
 //
 // Per key block: S = Q K^T (both in shared memory), P = exp2(c S - c m) in registers, O += P V (P from registers).
-// S of the next block is issued before P V of this one, so the tensor cores work while the softmax runs; the
-// warpgroups additionally take turns issuing (named barriers), so that one's softmax hides behind the other's products.
-// Blocks run from the last key to the first: the masked ones come first, the rest need no mask.
+// S of the next block is issued before P V of this one, so that one warpgroup's softmax can run beside
+// the products of the others. Blocks run from the last key to the first: only the last can be shorter than a tile.
 #pragma once
 
 #include <cfloat>
@@ -16,8 +15,6 @@ namespace attnbench::kernels::hopper {
 
 struct ForwardParams {
   int batch, heads, kv_heads, seq_q, seq_k;
-  int window_left;  // -1: none
-  int causal;
   float scale;
   float scale_log2;                                    // scale * log2(e)
   float* lse;                                          // [B, H, Sq]
@@ -39,7 +36,7 @@ struct ForwardShape {
   static constexpr int kSharedBytes = 1024 + kQueryStages * kQueryBytes + 2 * kStages * kKeyBytes;
 };
 
-/// Which tile comes t-th: sections of heads, within one the longest (last) rows first, heads innermost.
+/// Which tile comes t-th: sections of heads, within one the last rows first, heads innermost.
 struct TileIndex {
   int m, head, batch;
 };
@@ -54,22 +51,6 @@ __device__ inline TileIndex tile_at(const ForwardParams& p, int t) {
   const int m = p.tiles_m - 1 - within / width;
   const int bh = first + within % width;
   return {m, bh % p.heads, bh / p.heads};
-}
-
-struct BlockRange {
-  int begin, end;  // key blocks with a visible key, [begin, end)
-};
-
-template <int kTileM, int kTileN>
-__device__ inline BlockRange key_blocks(const ForwardParams& p, int m) {
-  const int offset = p.seq_k - p.seq_q;
-  int last = p.seq_k;
-  if (p.causal != 0) last = min(last, min(p.seq_q, (m + 1) * kTileM) + offset);
-  int first = 0;
-  if (p.window_left >= 0) first = max(0, m * kTileM + offset - p.window_left);
-  BlockRange range{first / kTileN, last <= 0 ? 0 : (last + kTileN - 1) / kTileN};
-  if (range.end <= range.begin) range = {0, 0};
-  return range;
 }
 
 /// Position in a ring of stages: index and parity of the phase.
@@ -99,21 +80,15 @@ struct RowState {
   float sum[2] = {0.f, 0.f};
 };
 
+/// Takes keys at and beyond seq_k out of S, whose first column of this thread is key `column`. Their rows of V arrived
+/// as zeros.
 template <int kColumns>
-__device__ inline void apply_mask(float (&s)[kColumns / 2], const ForwardParams& p, int row, int column) {
-  const int offset = p.seq_k - p.seq_q;
+__device__ inline void mask_tail(float (&s)[kColumns / 2], int seq_k, int column) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int diagonal = row + 8 * half + offset;
-    const int end = p.causal != 0 ? min(p.seq_k, diagonal + 1) : p.seq_k;
-    const int begin = p.window_left >= 0 ? diagonal - p.window_left : 0;
+  for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int key = column + 8 * j + e;
-        if (key >= end || key < begin) s[4 * j + 2 * half + e] = -INFINITY;
-      }
+    for (int i = 0; i < 4; ++i) {
+      if (column + 8 * j + i % 2 >= seq_k) s[4 * j + i] = -INFINITY;
     }
   }
 }

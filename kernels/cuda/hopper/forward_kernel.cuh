@@ -1,6 +1,6 @@
 // The forward kernel itself: producer and consumer roles, one persistent block per multiprocessor.
 //
-// Tiles come from a counter in global memory, longest first, so that unequal (causal) tiles balance themselves. The
+// Tiles come from a counter in global memory, so that blocks that run faster take more of them. The
 // consumers' pipeline runs on across tiles: S of the next tile's first block is issued before the last P V of this one.
 #pragma once
 
@@ -40,19 +40,16 @@ __device__ inline void produce(const ForwardParams& p, const CUtensorMap* map_q,
     if (t >= p.tiles) break;
     const int following = static_cast<int>(gridDim.x) + atomicAdd(p.counters, 1);
     const TileIndex tile = tile_at(p, t);
-    const BlockRange blocks = key_blocks<Shape::kTileM, kTileN>(p, tile.m);
     const int kv_head = tile.head / (p.heads / p.kv_heads);
-    if (blocks.end > blocks.begin) {
-      barrier_wait(&bar.query_empty[query_ring.index], query_ring.phase ^ 1);
-      barrier_expect(&bar.query_full[query_ring.index], Shape::kQueryBytes);
+    barrier_wait(&bar.query_empty[query_ring.index], query_ring.phase ^ 1);
+    barrier_expect(&bar.query_full[query_ring.index], Shape::kQueryBytes);
 #pragma unroll
-      for (int c = 0; c < Shape::kChunks; ++c) {
-        copy_in(query + query_ring.index * Shape::kQueryBytes + c * Shape::kTileM * 128, map_q,
-                &bar.query_full[query_ring.index], c * 64, tile.m * Shape::kTileM, tile.head, tile.batch);
-      }
-      query_ring.advance();
+    for (int c = 0; c < Shape::kChunks; ++c) {
+      copy_in(query + query_ring.index * Shape::kQueryBytes + c * Shape::kTileM * 128, map_q,
+              &bar.query_full[query_ring.index], c * 64, tile.m * Shape::kTileM, tile.head, tile.batch);
     }
-    for (int n = blocks.end - 1; n >= blocks.begin; --n) {
+    query_ring.advance();
+    for (int n = (p.seq_k + kTileN - 1) / kTileN - 1; n >= 0; --n) {
       barrier_wait(&bar.key_empty[key_ring.index], key_ring.phase ^ 1);
       load(map_k, keys + key_ring.index * Shape::kKeyBytes, &bar.key_full[key_ring.index], n, kv_head, tile.batch);
       key_ring.advance();
@@ -118,39 +115,8 @@ __device__ inline void finish(const ForwardParams& p, const float (&o)[kHeadDim 
   }
 }
 
-/// What a consumer knows of its tile.
-struct Work {
-  TileIndex tile;
-  BlockRange blocks;
-  int clear_begin, clear_end;  // blocks in [clear_begin, clear_end) need no mask for this warpgroup's rows
-  int row;                     // of this thread's first fragment row
-};
-
-template <typename T, typename Shape, int kHeadDim, int kTileN, int kStages, int kQueryStages>
-__device__ inline bool next_tile(const ForwardParams& p, ForwardBarriers<kStages, kQueryStages>& bar, Ring<2>& ring,
-                                 int group, Work& work) {
-  for (;;) {
-    barrier_wait(&bar.tile_full[ring.index], ring.phase);
-    const int t = bar.tile[ring.index];
-    barrier_arrive(&bar.tile_empty[ring.index]);
-    ring.advance();
-    if (t >= p.tiles) return false;
-    work.tile = tile_at(p, t);
-    work.blocks = key_blocks<Shape::kTileM, kTileN>(p, work.tile.m);
-    const int thread = static_cast<int>(threadIdx.x) % 128;
-    const int first = work.tile.m * Shape::kTileM + group * 64;
-    const int offset = p.seq_k - p.seq_q;
-    work.row = first + (thread / 32) * 16 + (thread % 32) / 4;
-    work.clear_end = (p.causal != 0 ? min(p.seq_k, first + offset + 1) : p.seq_k) / kTileN;
-    work.clear_begin = p.window_left >= 0 ? max(0, first + 63 + offset - p.window_left + kTileN - 1) / kTileN : 0;
-    if (work.blocks.end > work.blocks.begin) return true;
-    const float nothing[kHeadDim / 2] = {};
-    finish<T, kHeadDim>(p, nothing, RowState{}, work.tile, work.row);
-  }
-}
-
 /// One consumer warpgroup: its accumulators, its place in every ring, and the steps of its pipeline.
-template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages, bool kTurns>
+template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages>
 struct Consumer {
   using Shape = ForwardShape<kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
   using Barriers = ForwardBarriers<kStages, kQueryStages>;
@@ -170,13 +136,25 @@ struct Consumer {
   std::uint32_t probabilities[kTileN / 4];
   float alpha[2];
 
-  __device__ bool fetch(Work& work) { return next_tile<T, Shape, kHeadDim, kTileN>(p, bar, tile_ring, group, work); }
+  /// The next tile of this block, false when there is none.
+  __device__ bool fetch(TileIndex& tile) {
+    barrier_wait(&bar.tile_full[tile_ring.index], tile_ring.phase);
+    const int t = bar.tile[tile_ring.index];
+    barrier_arrive(&bar.tile_empty[tile_ring.index]);
+    tile_ring.advance();
+    if (t < p.tiles) tile = tile_at(p, t);
+    return t < p.tiles;
+  }
+
+  /// The thread's first fragment row; the other one is eight below.
+  __device__ int row_of(const TileIndex& tile) const {
+    return tile.m * Shape::kTileM + group * 64 + thread / 32 * 16 + thread % 32 / 4;
+  }
 
   /// Waits for K (and Q at the first block of a tile) and issues S = Q K^T.
   __device__ void issue_scores(bool first_of_tile) {
     if (first_of_tile) barrier_wait(&bar.query_full[query_ring.index], query_ring.phase);
     barrier_wait(&bar.key_full[key_ring.index], key_ring.phase);
-    if (kTurns) named_sync(1 + group, 256);
     products_fence();
     score_product<T, kHeadDim, Shape::kTileM, kTileN>(
         s, query + query_ring.index * Shape::kQueryBytes + group * 64 * 128, keys + key_ring.index * Shape::kKeyBytes);
@@ -188,7 +166,6 @@ struct Consumer {
     products_fence();
     value_product<T, kHeadDim, kTileN>(o, probabilities, values + value_ring.index * Shape::kKeyBytes, accumulate);
     products_commit();
-    if (kTurns) named_arrive(1 + (group ^ 1), 256);
   }
 
   __device__ void release_key(bool last_of_tile) {
@@ -204,61 +181,60 @@ struct Consumer {
     value_ring.advance();
   }
 
-  /// S of block n is complete: mask where needed, then P in place of S.
-  __device__ void soften(const Work& work, int n, RowState& rows) {
+  /// S of block n is complete: P in place of it.
+  __device__ void soften(int n, RowState& rows) {
     pin(s);
-    release_key(n == work.blocks.begin);
-    if (n >= work.clear_end || n < work.clear_begin) apply_mask<kTileN>(s, p, work.row, n * kTileN + 2 * (thread % 4));
+    release_key(n == 0);
+    if ((n + 1) * kTileN > p.seq_k) mask_tail<kTileN>(s, p.seq_k, n * kTileN + 2 * (thread % 4));
     softmax_step<kTileN>(s, rows, alpha, p.scale_log2);
   }
 
   /// S of block n beside P V of the block before it, wherever that one was.
-  __device__ void step(const Work& work, int n, bool first_of_tile, int accumulate, RowState& rows) {
+  __device__ void step(int n, bool first_of_tile, int accumulate, RowState& rows) {
     issue_scores(first_of_tile);
     issue_values(accumulate);
     products_wait<1>();
-    soften(work, n, rows);
+    soften(n, rows);
     products_wait<0>();
     pin(o);
     release_value();
   }
 
   __device__ void run() {
+    const int last = (p.seq_k + kTileN - 1) / kTileN - 1;
     RowState state;
-    Work work;
-    if (kTurns && group == 1) named_arrive(1, 256);
-    if (!fetch(work)) return;
+    TileIndex tile;
+    if (!fetch(tile)) return;
     issue_scores(true);
-    if (kTurns) named_arrive(1 + (group ^ 1), 256);
     products_wait<0>();
-    soften(work, work.blocks.end - 1, state);
+    soften(last, state);
     pack_probabilities<T, kTileN>(s, probabilities);
     for (;;) {
       int accumulate = 0;
-      for (int n = work.blocks.end - 2; n >= work.blocks.begin; --n) {
-        step(work, n, false, accumulate, state);
+      for (int n = last - 1; n >= 0; --n) {
+        step(n, false, accumulate, state);
         pack_probabilities<T, kTileN>(s, probabilities);
         rescale<kHeadDim>(o, alpha);
         accumulate = 1;
       }
-      Work next;
+      TileIndex next;
       if (!fetch(next)) break;
       RowState fresh;
-      step(next, next.blocks.end - 1, true, accumulate, fresh);
-      finish<T, kHeadDim>(p, o, state, work.tile, work.row);
+      step(last, true, accumulate, fresh);
+      finish<T, kHeadDim>(p, o, state, tile, row_of(tile));
       pack_probabilities<T, kTileN>(s, probabilities);
       state = fresh;
-      work = next;
+      tile = next;
     }
     // The last P V of the last tile; a tile of one block has nothing to add to.
-    issue_values(work.blocks.end - work.blocks.begin > 1 ? 1 : 0);
+    issue_values(last > 0 ? 1 : 0);
     products_wait<0>();
     pin(o);
-    finish<T, kHeadDim>(p, o, state, work.tile, work.row);
+    finish<T, kHeadDim>(p, o, state, tile, row_of(tile));
   }
 };
 
-template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages, bool kTurns>
+template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages>
 __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
     forward_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                    const __grid_constant__ CUtensorMap map_v, const ForwardParams p) {
@@ -297,7 +273,7 @@ __global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
     }
   } else {
     take_registers<(kConsumers == 3 ? 160 : 240)>();
-    Consumer<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages, kTurns> consumer{
+    Consumer<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages> consumer{
         p, query, keys, values, bar, warpgroup - 1, static_cast<int>(threadIdx.x) % 128, {}, {}, {}, {}};
     consumer.run();
   }

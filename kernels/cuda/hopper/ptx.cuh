@@ -1,6 +1,6 @@
 // The instructions of sm_90a that CUDA C++ has no name for: barriers in shared memory, the bulk tensor copy engine,
-// named barriers, register reallocation. One line of PTX each, no policy.
-// Source: PTX ISA 9.0, sections on mbarrier, cp.async.bulk.tensor, barrier and setmaxnreg.
+// register reallocation. One line of PTX each, no policy.
+// Source: PTX ISA 9.0, sections on mbarrier, cp.async.bulk.tensor and setmaxnreg.
 #pragma once
 
 #include <cuda.h>
@@ -21,9 +21,6 @@ __device__ inline void barrier_init(std::uint64_t* barrier, int arrivals) {
 
 /// Makes barrier initialisation visible to the copy engine.
 __device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
-/// Makes ordinary stores to shared memory visible to the copy engine and to wgmma.
-__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ inline void barrier_expect(std::uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
@@ -57,29 +54,8 @@ __device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64
       : "memory");
 }
 
-/// Copies one box from shared memory; rows past the end of the tensor are clipped by the engine.
-__device__ inline void copy_out(const CUtensorMap* map, const void* source, int d, int s, int h, int b) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-               "r"(shared_address(source)), "r"(d), "r"(s), "r"(h), "r"(b)
-               : "memory");
-}
-
-__device__ inline void copy_out_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-
-/// Waits until the engine has read the shared memory of every committed copy of this thread.
-__device__ inline void copy_out_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-__device__ inline void copy_out_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-__device__ inline void named_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ inline void named_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 template <int kRegisters>
@@ -115,14 +91,6 @@ __device__ inline std::uint32_t pack<__half>(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
-}
-
-/// Stores four 8x8 matrices of 16-bit elements; lane i gives the row address of row i % 8 of matrix i / 8.
-__device__ inline void store_matrix_x4(std::uint32_t address, std::uint32_t a, std::uint32_t b, std::uint32_t c,
-                                       std::uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
-               "r"(c), "r"(d)
-               : "memory");
 }
 
 }  // namespace attnbench::kernels::hopper

@@ -51,43 +51,16 @@ __device__ inline void products_wait() {
 #define ATTNBENCH_D8(i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define ATTNBENCH_LIST_16 ATTNBENCH_R0
-#define ATTNBENCH_OUT_16 ATTNBENCH_D8(0)
-#define ATTNBENCH_LIST_32 ATTNBENCH_R0 ", " ATTNBENCH_R1
-#define ATTNBENCH_OUT_32 ATTNBENCH_D8(0), ATTNBENCH_D8(8)
 #define ATTNBENCH_LIST_64 ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3
 #define ATTNBENCH_OUT_64 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24)
 #define ATTNBENCH_LIST_80 ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4
 #define ATTNBENCH_OUT_80 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32)
-#define ATTNBENCH_LIST_96 \
-  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5
-#define ATTNBENCH_OUT_96 \
-  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40)
 #define ATTNBENCH_LIST_128                                                                               \
   ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
                ", " ATTNBENCH_R6 ", " ATTNBENCH_R7
 #define ATTNBENCH_OUT_128                                                                                   \
   ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
       ATTNBENCH_D8(48), ATTNBENCH_D8(56)
-#define ATTNBENCH_LIST_160                                                                               \
-  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
-               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9
-#define ATTNBENCH_OUT_160                                                                                   \
-  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
-      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72)
-#define ATTNBENCH_LIST_176                                                                               \
-  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
-               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10
-#define ATTNBENCH_OUT_176                                                                                   \
-  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
-      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80)
-#define ATTNBENCH_LIST_192                                                                                \
-  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5  \
-               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10 \
-               ", " ATTNBENCH_R11
-#define ATTNBENCH_OUT_192                                                                                   \
-  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
-      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80), ATTNBENCH_D8(88)
 #define ATTNBENCH_LIST_256                                                                                \
   ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5  \
                ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10 \
@@ -131,11 +104,7 @@ struct Product;
 
 ATTNBENCH_PRODUCT_BOTH(64, 32, 33, 34, 35, 36, 37)
 ATTNBENCH_PRODUCT_BOTH(80, 40, 41, 42, 43, 44, 45)
-ATTNBENCH_PRODUCT_BOTH(96, 48, 49, 50, 51, 52, 53)
 ATTNBENCH_PRODUCT_BOTH(128, 64, 65, 66, 67, 68, 69)
-ATTNBENCH_PRODUCT_BOTH(160, 80, 81, 82, 83, 84, 85)
-ATTNBENCH_PRODUCT_BOTH(176, 88, 89, 90, 91, 92, 93)
-ATTNBENCH_PRODUCT_BOTH(192, 96, 97, 98, 99, 100, 101)
 ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133)
 
 /// Pins accumulators after the wait that completed them: the compiler sees no link between the two.
