@@ -127,10 +127,10 @@ void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
     if (!option.alias.empty()) names += ",--" + std::string(option.alias);
     const std::string name(option.name);
     if (option.metavar.empty()) {
-      verb->add_flag(names, sink.switches[name], std::string(option.help))->group(std::string(option.group));
+      verb->add_flag(names, sink.switches[name], help_of(option, bit))->group(std::string(option.group));
       continue;
     }
-    verb->add_option(names, sink.values[name], std::string(option.help))
+    verb->add_option(names, sink.values[name], help_of(option, bit))
         ->allow_extra_args(false)
         ->type_name(std::string(option.metavar))
         ->group(std::string(option.group));

@@ -65,7 +65,8 @@ Result<std::vector<const kernels::KernelInfo*>> chosen(const VerifyOptions& opti
   for (const kernels::KernelInfo* kernel : candidate.kernels) {
     const bool wanted = std::any_of(options.kernels.begin(), options.kernels.end(),
                                     [&](const KernelChoice& choice) { return plan::matches(*kernel, choice); });
-    if (wanted || options.kernels.empty()) kernels.push_back(kernel);
+    const bool unnamed = options.kernels.empty() && runs_unnamed(candidate.facts.kind, kernel->name);
+    if (wanted || unnamed) kernels.push_back(kernel);
   }
   if (!kernels.empty()) return kernels;
   return base::fail(base::ErrorKind::kUsage,
@@ -104,7 +105,7 @@ Result<void> write_rows(const VerifyOptions& options, const reports::Document& d
       if (auto ok = (*sink)->row(row); !ok) return ok;
     }
   }
-  return write_reports(options.outputs, document, "naive");
+  return write_reports(options.outputs, document, kBaseline);
 }
 
 /// The row of one file, kernel and dtype: no times, the error of the worst tensor.
@@ -179,8 +180,7 @@ Result<void> verify_file(const VerifyOptions& options, const std::string& path,
   const auto golden = measure::read_golden(*file);
   if (!golden) return tl::unexpected(golden.error());
   print(options, name);
-  const std::vector<Dtype> dtypes =
-      options.dtype.value_or(std::vector<Dtype>{Dtype::kFp32, Dtype::kBf16, Dtype::kFp16});
+  const std::vector<Dtype> dtypes = options.dtype.value_or(verify_dtypes());
   for (std::size_t d = 0; d < devices.size(); ++d) {
     for (const kernels::KernelInfo* kernel : kernels[d]) {
       for (const Dtype dtype : dtypes) verify_kernel(options, *golden, dtype, name, *kernel, *devices[d], tally);
