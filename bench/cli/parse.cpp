@@ -269,6 +269,9 @@ Result<Command> parse_verb(CLI::App& app, const Sink& sink, const Split& argumen
       *std::find_if(kVerbs.begin(), kVerbs.end(), [&](const VerbSpec& v) { return v.name == verb->get_name(); });
   if (auto ok = check_rest(verb->remaining(), spec); !ok) return tl::unexpected(ok.error());
   const unsigned bit = verb_bit(spec.name);
+  if (bit != verb::kVersion) {  // which, as help does, answers whatever is around it
+    if (auto ok = check_environment(environment); !ok) return tl::unexpected(ok.error());
+  }
   Settings settings(bit);
   add_flags(settings, *verb, sink, bit);
   settings.add_environment(environment);
