@@ -38,6 +38,14 @@ constexpr std::string_view kPeakDetail =
 constexpr std::string_view kErrorDetail =
     "Measured before timing, on the same launch path, against attention in double precision, over o and lse (forward) "
     "or dq, dk, dv (backward). Where checked_rows is less than all, rows were sampled. lse at -inf must match exactly.";
+constexpr std::string_view kStopDetail =
+    "noise: the half width of the median's 95 % interval came within --max-noise. samples: --max-samples were taken. "
+    "time_limit: --time-limit was used up, or six samples, the least for an interval, would not fit into it. "
+    "out_of_reach: after a third of --time-limit at the least (and --min-time, --min-samples), the rest of it was "
+    "projected not to be enough: an interval shrinks as 1 / sqrt(samples), and even a third of the width seen so far "
+    "would need more samples than fit. timeout: not even --min-samples within ten times --time-limit; no time is "
+    "given. "
+    "interrupted: the user, or --run-limit, ended the run. error: a launch reported an error.";
 constexpr std::string_view kStatusDetail =
     "ok: measured and verified. incorrect: the result is wrong, so no time is given. unsupported: the kernel declines "
     "the problem and reason says what it would accept. oom: an allocation failed. oom_predicted: would not fit, so it "
@@ -74,7 +82,7 @@ constexpr std::array kColumns = {
     Column{"status", "", "How the point ended; only ok has times.", &Row::status, kStatusDetail},
     Column{"reason", "", "One sentence on why the status is not ok; empty when it is.", &Row::reason},
     Column{"stop_reason", "", "Why sampling ended, e.g. the interval was narrow enough or the time was up.",
-           &Row::stop_reason},
+           &Row::stop_reason, kStopDetail},
     Column{"samples", "", "Samples taken; none is ever dropped as an outlier.", &Row::samples},
     Column{"time_us_median", "us", "Median time of one launch over the samples; every rate is computed from it.",
            &Row::time_us_median},
