@@ -1,6 +1,7 @@
 // libattnbench_onednn.so: the matrix products of blas_product.hpp by oneDNN, the only file that sees the library.
 #include <omp.h>
 
+#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <unordered_map>
@@ -18,8 +19,9 @@ const dnnl::engine& cpu_engine() {
   return engine;
 }
 
-DnnlDesc describe(const MatrixShape& s) {
-  return DnnlDesc({s.rows, s.columns}, dnnl::memory::data_type::f32, {s.row, s.column});
+DnnlDesc describe(const MatrixShape& s, Dtype dtype) {
+  using Type = dnnl::memory::data_type;
+  return DnnlDesc({s.rows, s.columns}, dtype == Dtype::kBf16 ? Type::bf16 : Type::f32, {s.row, s.column});
 }
 
 /// One primitive, and for each thread its memory objects, so that a launch only sets addresses.
@@ -33,8 +35,13 @@ class Product : public LibraryProduct {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    const DnnlDesc a = describe(shapes.a), b = describe(shapes.b), c = describe(shapes.c);
+    const DnnlDesc a = describe(shapes.a, shapes.input), b = describe(shapes.b, shapes.input);
+    const DnnlDesc c = describe(shapes.c, Dtype::kFp32);
     const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, cpu_engine());
+    // A reference loop is no tuned product: fp32 has better ones everywhere.
+    if (shapes.input != Dtype::kFp32 && std::strncmp(description.impl_info_str(), "ref", 3) == 0) {
+      throw dnnl::error(dnnl_unimplemented, "only a reference loop");
+    }
     primitive_ = dnnl::matmul(description);
     const DnnlDesc scratch = description.scratchpad_desc();
     for (int thread = 0; thread < threads; ++thread) {
@@ -52,11 +59,11 @@ class Product : public LibraryProduct {
     }
   }
 
-  bool run(const float* a, const float* b, float* c, int thread) override {
+  bool run(const void* a, const void* b, float* c, int thread) override {
     omp_set_num_threads(1);  // of this thread: the pool is the only parallelism, and OpenMP never starts a pool
     Bound& bound = bound_[static_cast<std::size_t>(thread)];
-    bound.a.set_data_handle(const_cast<float*>(a));
-    bound.b.set_data_handle(const_cast<float*>(b));
+    bound.a.set_data_handle(const_cast<void*>(a));
+    bound.b.set_data_handle(const_cast<void*>(b));
     bound.c.set_data_handle(c);
     try {
       primitive_.execute(bound.stream, bound.arguments);
@@ -79,10 +86,13 @@ class Product : public LibraryProduct {
 
 base::Result<std::unique_ptr<LibraryProduct>> make_product(const ProductShapes& shapes, bool accumulate, int threads) {
   omp_set_num_threads(1);  // what the library sees while it makes a primitive decides how that one divides its work
+  ATTNBENCH_ENSURE(shapes.input != Dtype::kFp16, "products of fp16 are not described here");
   try {
     return std::make_unique<Product>(shapes, accumulate, threads);
   } catch (const dnnl::error& error) {
-    return base::fail(base::ErrorKind::kFailed, std::string("oneDNN makes no such matrix product: ") + error.what());
+    const bool declined = error.status == dnnl_unimplemented;
+    return base::fail(declined ? base::ErrorKind::kUnsupported : base::ErrorKind::kFailed,
+                      std::string("oneDNN makes no such matrix product: ") + error.what());
   }
 }
 

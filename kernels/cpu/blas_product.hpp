@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "bench/base/error.hpp"
+#include "kernels/dtype.hpp"
 
 namespace attnbench::kernels {
 
-/// A dense fp32 matrix in memory as an operand: element (r, c) is at r * row + c * column. No extent may be 0.
+/// A dense matrix in memory as an operand: element (r, c) is at r * row + c * column. No extent may be 0.
 struct MatrixShape {
   std::int64_t rows, columns, row, column;
 };
@@ -25,9 +26,10 @@ inline MatrixShape transposed(std::int64_t rows, std::int64_t columns, std::int6
   return {rows, columns, 1, stride};
 }
 
-/// Shapes of c = a b.
+/// Shapes of c = a b. c is fp32 whatever a and b are, and so are the sums.
 struct ProductShapes {
   MatrixShape a, b, c;
+  Dtype input = Dtype::kFp32;  // of a and b
 };
 
 /// One product of fixed shapes, bound for a number of threads; made by the module.
@@ -35,14 +37,14 @@ class LibraryProduct {
  public:
   virtual ~LibraryProduct() = default;
   /// False: the library reported an error. `thread` is the pool's number of the calling thread.
-  virtual bool run(const float* a, const float* b, float* c, int thread) = 0;
+  virtual bool run(const void* a, const void* b, float* c, int thread) = 0;
 };
 
 /// What libattnbench_onednn.so exports as kProductModuleSymbol.
 struct ProductModule {
   const char* build_id = nullptr;
   std::string version;
-  /// Error kFailed: the library declines.
+  /// Error kUnsupported: the library has no such product on this machine; kFailed: it reported something else.
   base::Result<std::unique_ptr<LibraryProduct>> (*make)(const ProductShapes& shapes, bool accumulate,
                                                         int threads) = nullptr;
 };
@@ -57,16 +59,21 @@ base::Result<const ProductModule*> product_module();
 /// runs products of its own: one product never uses more than the thread that calls it.
 class BlockedProduct {
  public:
-  /// `shapes` gives the shapes for a number of rows. Errors kAbsent: no library; kFailed: it declines.
+  /// `shapes` gives the shapes for a number of rows. Errors kAbsent: no library; those of ProductModule::make.
   static base::Result<BlockedProduct> make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
                                            const std::function<ProductShapes(std::int64_t rows)>& shapes);
 
   /// False: the library reported an error. `thread` is the pool's number of the calling thread.
-  bool run(std::int64_t rows, const float* a, const float* b, float* c, int thread);
+  bool run(std::int64_t rows, const void* a, const void* b, float* c, int thread);
 
  private:
   std::int64_t block_ = 1;
   std::vector<std::unique_ptr<LibraryProduct>> products_;  // whole blocks, then the last one where it is shorter
 };
+
+/// The element type that the products of a problem read: bf16 for a bf16 problem when `bind`, which makes them all,
+/// gets them so; fp32 when the library declines that (kUnsupported), and for any other problem. Leaves what the last
+/// call of `bind` made; any other error is the caller's.
+base::Result<Dtype> bind_products(Dtype problem, const std::function<base::Result<void>(Dtype input)>& bind);
 
 }  // namespace attnbench::kernels

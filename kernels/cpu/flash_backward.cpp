@@ -115,7 +115,7 @@ QueryBlock load_queries(const FlashBackwardJob& job, const BackwardItem& item, s
     float* const dout = item.dout + row * b.width;
     const float inverse = job.saved.inverse_sum[base + row];
     item.row_max[row] = job.saved.row_max[base + row];
-    read_row(args.o, item.batch, head, first + row, b.width, query);
+    read_row(job.saved.out, item.batch, head, first + row, b.width, query);
     read_row(args.dout, item.batch, head, first + row, b.width, dout);
     item.delta[row] = dot(query, dout, b.width) * inverse;
     scale_row(dout, inverse, b.width, dout);

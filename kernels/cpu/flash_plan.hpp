@@ -46,7 +46,8 @@ struct FlashBlocks {
 
 /// Forward: K (transposed) and V are packed once for all threads; a work item is a block of query rows of one head.
 ///
-/// Memory  packed K and V in fp32 (as large as fp32 K and V) + per thread q, o [rows, width] and scores [rows, keys]
+/// Memory  packed K and V in fp32 (as large as fp32 K and V, but K in whole panels: 64 rows for a short Sk) + per
+/// thread q, o [rows, width] and scores [rows, keys]
 struct FlashForwardPlan {
   FlashBlocks blocks;
   std::int64_t key_floats = 0;    // of one packed K

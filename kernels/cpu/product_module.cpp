@@ -61,8 +61,18 @@ base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_
   return made;
 }
 
-bool BlockedProduct::run(std::int64_t rows, const float* a, const float* b, float* c, int thread) {
+bool BlockedProduct::run(std::int64_t rows, const void* a, const void* b, float* c, int thread) {
   return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread);
+}
+
+base::Result<Dtype> bind_products(Dtype problem, const std::function<base::Result<void>(Dtype input)>& bind) {
+  if (problem == Dtype::kBf16) {
+    const base::Result<void> ok = bind(Dtype::kBf16);
+    if (ok) return Dtype::kBf16;
+    if (ok.error().kind != base::ErrorKind::kUnsupported) return tl::unexpected(ok.error());
+  }
+  if (const base::Result<void> ok = bind(Dtype::kFp32); !ok) return tl::unexpected(ok.error());
+  return Dtype::kFp32;
 }
 
 std::string onednn_version() {
