@@ -43,7 +43,9 @@ constexpr std::string_view kStopDetail =
     "time_limit: --time-limit was used up, or six samples, the least for an interval, would not fit into it. "
     "out_of_reach: after a third of --time-limit at the least (and --min-time, --min-samples), the rest of it was "
     "projected not to be enough: an interval shrinks as 1 / sqrt(samples), and even a third of the width seen so far "
-    "would need more samples than fit. timeout: not even --min-samples within ten times --time-limit; no time is "
+    "would need more samples than fit; or fewer than 11 will fit, below which the interval goes from the smallest to "
+    "the "
+    "largest sample and can only widen. timeout: not even --min-samples within ten times --time-limit; no time is "
     "given. "
     "interrupted: the user, or --run-limit, ended the run. error: a launch reported an error.";
 constexpr std::string_view kStatusDetail =

@@ -151,7 +151,8 @@ TEST_F(Sweep, TheBackwardReadsWhatTheKernelsOwnForwardLeft) {
 }
 
 TEST_F(Sweep, LargeLogitsWidenTheToleranceByWhatFp32CannotHold) {
-  const std::string point = "--device cpu --kernels naive,flash --seq-len 256 --d-model 64 --batch 1 --max-samples 3 ";
+  const std::string point =
+      "--device cpu --kernels naive,flash --seq-len 256 --d-model 64 --batch 1 --cache hot --max-samples 3 ";
   EXPECT_EQ(sweep(point + "--scale 20").code, 0);
   ASSERT_EQ(rows().size(), 4u);
   for (const Row& row : rows()) {
@@ -162,7 +163,8 @@ TEST_F(Sweep, LargeLogitsWidenTheToleranceByWhatFp32CannotHold) {
 }
 
 TEST_F(Sweep, TheCustomaryScaleKeepsTheKernelsOwnTolerance) {
-  EXPECT_EQ(sweep("--device cpu --kernels naive --seq-len 256 --d-model 64 --batch 1 --max-samples 3").code, 0);
+  EXPECT_EQ(sweep("--device cpu --kernels naive --seq-len 256 --d-model 64 --batch 1 --cache hot --max-samples 3").code,
+            0);
   for (const Row& row : rows()) EXPECT_EQ(row.err_tolerance, 2e-5);
 }
 
