@@ -180,7 +180,9 @@ Footprint footprint(const Problem& p, Pass pass, const Target& target) {
   if (pass != Pass::kFwd) {
     bytes = std::max(bytes, layout_of(p, Pass::kBwd, target.deterministic, always_packed(p)).end);
   }
-  return {bytes, 0};
+  // Two floats a row go from the forward to the backward: lse alone is too coarse where logits are large.
+  const std::size_t rows = static_cast<std::size_t>(p.batch * p.heads * p.seq_q);
+  return {bytes, pass == Pass::kFwd ? 0 : rows * sizeof(float2)};
 }
 
 Tolerance tolerance(const Problem& p) {
@@ -293,6 +295,7 @@ class FlashKernel : public PreparedKernel {
     params.v = input(args_.v, at.v, prepare);
     params.o = output_of(args_.o);
     params.lse = args_.lse;
+    params.saved = static_cast<float2*>(args_.saved);
     params.order.heads = p.batch * p.heads;
     params.order.section = section_of(params.order.heads, 4 * fc::planes_of(kind_) * p.seq_k * width_ / shape_.group);
     if (prepare.packs > 0) {
@@ -318,6 +321,7 @@ class FlashKernel : public PreparedKernel {
     params.dv = output_of(args_.dv);
     float2* stats = reinterpret_cast<float2*>(workspace(at.stats));
     params.stats = stats;
+    params.saved = static_cast<const float2*>(args_.saved);
     params.dq_sum = args_.deterministic ? nullptr : reinterpret_cast<float*>(workspace(at.dq_sum));
     fc::StatsJob& job = prepare.stats;
     job = {args_.o.data,
@@ -331,6 +335,8 @@ class FlashKernel : public PreparedKernel {
            args_.dout.stride[2],
            args_.dout.stride[3],
            args_.lse,
+           params.saved,
+           shape_.scale_log2,
            stats,
            params.dq_sum,
            width_,
