@@ -210,6 +210,7 @@ class FlashKernel : public PreparedKernel {
  public:
   FlashKernel(const AttentionArgs& args, Device& device, const FlashTuning& tuning, Buffer pack, bool packs)
       : args_(args),
+        ordinal_(device.facts().ordinal),
         stream_(static_cast<cudaStream_t>(device.stream())),
         pack_(std::move(pack)),
         packs_(packs),
@@ -228,6 +229,7 @@ class FlashKernel : public PreparedKernel {
   }
 
   Result<void> launch(Pass pass) override {
+    (void)cudaSetDevice(ordinal_);
     const cudaError_t error = pass == Pass::kFwd ? forward() : backward();
     if (error == cudaSuccess) return {};
     return fail(ErrorKind::kFailed, std::string("flash: ") + cudaGetErrorString(error));
@@ -364,6 +366,7 @@ class FlashKernel : public PreparedKernel {
   }
 
   AttentionArgs args_;
+  int ordinal_ = 0;
   cudaStream_t stream_ = nullptr;
   Buffer pack_;  // only where strides ask for packing that the footprint, which sees no strides, left out
   bool packs_ = false;
