@@ -226,6 +226,7 @@ class FlashKernel : public PreparedKernel {
                             ? tuning.backward_variant
                             : fc::choose_bwd_kv_variant(width_, planes, p.batch * p.kv_heads, p.seq_k, processors);
     shape_ = shape();
+    fold_ = tuning.fold && p.causal ? processors : 0;
   }
 
   Result<void> launch(Pass pass) override {
@@ -297,6 +298,7 @@ class FlashKernel : public PreparedKernel {
     params.v = input(args_.v, at.v, prepare);
     params.o = output_of(args_.o);
     params.lse = args_.lse;
+    params.order.fold = fold_;
     params.saved = static_cast<float2*>(args_.saved);
     params.order.heads = p.batch * p.heads;
     params.order.section = section_of(params.order.heads, 4 * fc::planes_of(kind_) * p.seq_k * width_ / shape_.group);
@@ -374,6 +376,7 @@ class FlashKernel : public PreparedKernel {
   fc::Kind kind_;
   int forward_variant_ = 0;
   int backward_variant_ = 0;
+  int fold_ = 0;
   fc::Shape shape_;
 };
 

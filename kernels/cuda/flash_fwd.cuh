@@ -390,6 +390,14 @@ __device__ __forceinline__ void store_forward(FwdState<T>& state, const FwdParam
   }
 }
 
+/// The keys that some row of the warp sees: where groups of warps share a step, one of them may have none of it.
+template <typename T>
+__device__ __forceinline__ Range warp_keys(const Shape& shape, int q_row) {
+  const int last = min(q_row + 16 * T::C.frags_m, shape.seq_q) - 1;
+  if (last < q_row) return {0, 0};
+  return {visible_keys(shape, q_row).begin, visible_keys(shape, last).end};
+}
+
 template <typename T>
 __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward(const FwdParams params) {
   extern __shared__ __align__(128) char shared[];
@@ -430,6 +438,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
   FwdState<T> state;
   clear(state);
   const std::uint32_t q_address = q_tile + (warp % C.warps_m) * 16 * C.frags_m * T::kRow + lane_rows<T::kRow>(lane);
+  const Range mine = warp_keys<T>(shape, q_row);
   const std::uint32_t k_offset = group * C.key_tile * T::kRow + lane_columns<T::kRow>(lane);
   const std::uint32_t v_offset = T::kKvTile + group * C.key_tile * T::kRow;
   for (int i = 0; i < count; ++i) {
@@ -443,6 +452,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_forward
     const int key = (first + count - 1 - i) * T::kKeys + group * C.key_tile;
     const std::uint32_t k_address = kv_tiles + stage + k_offset;
     const std::uint32_t v_address = kv_tiles + stage + v_offset + lane_rows<T::kRow>(lane);
+    if (key >= mine.end || key + C.key_tile <= mine.begin) continue;
     if (key >= bottom.begin && key + C.key_tile <= top.end) {
       key_tile_step<T, false>(state, shape, q_address, k_address, v_address, nullptr, q_row, key, lane);
     } else {

@@ -45,6 +45,8 @@ struct Order {
   int tiles = 1;           // along the sequence
   int section = 1;         // heads per section
   std::int64_t heads = 1;  // batch * heads
+  int fold = 0;            // blocks from this one on run in reverse, so that the longest share their processor with the
+                           // shortest; 0: none
 };
 
 struct FwdParams {

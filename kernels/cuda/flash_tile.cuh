@@ -33,7 +33,9 @@ struct Work {
 };
 
 __device__ __forceinline__ Work decode_work(const Order& order, int heads_per_batch) {
-  const unsigned index = blockIdx.x;
+  unsigned index = blockIdx.x;
+  const unsigned fold = static_cast<unsigned>(order.fold);
+  if (fold > 0 && index >= fold) index = gridDim.x - 1 - (index - fold);
   const unsigned per_section = static_cast<unsigned>(order.section) * static_cast<unsigned>(order.tiles);
   const unsigned section = index / per_section;
   const unsigned rest = index - section * per_section;

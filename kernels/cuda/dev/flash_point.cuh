@@ -210,8 +210,8 @@ struct Point {
     CHECK_CUDA(cudaDeviceSynchronize());
   }
 
-  std::unique_ptr<PreparedKernel> prepare(int fwd, int bwd) {
-    auto kernel = prepare_cuda_flash(args, device, {fwd, bwd});
+  std::unique_ptr<PreparedKernel> prepare(int fwd, int bwd, bool fold = true) {
+    auto kernel = prepare_cuda_flash(args, device, {fwd, bwd, fold});
     if (!kernel) {
       std::printf("prepare: %s\n", kernel.error().message.c_str());
       std::exit(1);
