@@ -108,7 +108,7 @@ constexpr std::array kColumns = {
            &Row::launches_per_sample},
     Column{"flush_bytes", "bytes", "Bytes written before each cold sample to empty the caches.", &Row::flush_bytes},
     Column{"interleaved", "", "Kernels of the point that were sampled in turn, this one included.", &Row::interleaved},
-    Column{"launch_bound", "", "1 when the time is near that of an empty launch, so the host is what was measured.",
+    Column{"launch_bound", "", "1 when the host takes longer to enqueue a launch than the device to run it.",
            &Row::launch_bound},
     Column{"throttled", "", "Samples during which the device reported a power or thermal limit.", &Row::throttled},
     Column{"timer_overhead_us", "us", "Time of an empty sample; reported, never subtracted.", &Row::timer_overhead_us},
