@@ -12,8 +12,8 @@
 namespace attnbench::fsdp {
 namespace {
 
-constexpr std::int64_t kVocab = 37, kWidth = 24, kFf = 20, kHeads = 3;
-constexpr TokenShape kShape{2, 7};
+constexpr std::int64_t kVocab = 37, kWidth = 16, kFf = 12, kHeads = 2;
+constexpr TokenShape kShape{2, 6};
 
 struct LayerCase {
   const char* name;
