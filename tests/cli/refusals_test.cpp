@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{"sweep --dry-run --device gpu", 2, "is not a device"},
                     Refusal{"sweep --dry-run --device cpu:7", 4, "--device cpu:7"},
                     Refusal{"sweep --csv - --json -", 2, "both write to standard output"},
-                    Refusal{"sweep --config /no/such/file", 5, "cannot be opened"},
+                    Refusal{"sweep --config /no/such/file", 5, "cannot be read: No such file"},
                     Refusal{"list kernel", 2, "did you mean \"kernels\"?"},
                     Refusal{"explain tflop", 2, "did you mean \"tflops\"?"}, Refusal{"report", 2, "report needs RUN"}));
 
