@@ -30,7 +30,7 @@ bool take_one(kernels::Stopwatch& stopwatch, Series& series, const Surroundings&
   }
   series.times_us.push_back(sample->time_us);
   if (sample->clock_mhz) series.clocks_mhz.push_back(*sample->clock_mhz);
-  series.throttled += sample->throttled ? 1 : 0;
+  if (sample->throttled) series.throttled = series.throttled.value_or(0) + (*sample->throttled ? 1 : 0);
   return true;
 }
 

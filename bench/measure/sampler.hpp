@@ -17,7 +17,7 @@ namespace attnbench::measure {
 struct Series {
   std::vector<double> times_us;
   std::vector<double> clocks_mhz;  // of the samples that have one
-  int throttled = 0;               // samples during which the device was held back
+  std::optional<int> throttled;    // samples during which the device was held back, where it can tell
   double wall_s = 0;               // spent on it; where times are declared (mock), their sum
   StopReason stop = StopReason::kInterrupted;
   std::optional<base::Error> error;  // with kError

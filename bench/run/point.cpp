@@ -174,7 +174,7 @@ void PointRun::sample(std::vector<Lane>& lanes) {
   const measure::Surroundings world = measure::surroundings(stop_);
   const auto series = measure::take_samples(stopwatches, settings_.sampling, world);
   for (std::size_t i = 0; i < timed.size(); ++i) {
-    timed[i]->row.interleaved = timed.size() > 1 ? static_cast<std::int64_t>(timed.size()) : 0;
+    timed[i]->row.interleaved = static_cast<std::int64_t>(timed.size());
     settle(*timed[i], series[i]);
   }
 }

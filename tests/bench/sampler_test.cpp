@@ -43,7 +43,7 @@ class ScriptedStopwatch : public kernels::Stopwatch {
   kernels::StopwatchInfo info() const override { return {}; }
 
   std::size_t fail_at = static_cast<std::size_t>(-1);
-  bool throttled = false;
+  std::optional<bool> throttled;
 
  private:
   Script& script_;
@@ -187,6 +187,11 @@ TEST(Sampler, CountsThrottledSamples) {
   cli::Sampling sampling;
   sampling.samples_max = 7;
   EXPECT_EQ(sample({&hot}, sampling, script)[0].throttled, 7);
+  ScriptedStopwatch cool(script, 'c', {10});
+  cool.throttled = false;
+  EXPECT_EQ(sample({&cool}, sampling, script)[0].throttled, 0);
+  ScriptedStopwatch blind(script, 'b', {10});
+  EXPECT_FALSE(sample({&blind}, sampling, script)[0].throttled.has_value());
 }
 
 TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {

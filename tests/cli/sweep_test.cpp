@@ -86,6 +86,9 @@ TEST_F(Sweep, ARowOfARightKernelHasItsDeclaredTimeAndTheRatesThatFollow) {
   EXPECT_EQ(row.predicted_bytes, row.peak_bytes);
   EXPECT_LE(*row.err_rel_max, *row.err_tolerance);
   EXPECT_EQ(row.checked_rows, 64);
+  EXPECT_EQ(row.interleaved, 1);            // itself
+  EXPECT_FALSE(row.throttled.has_value());  // nothing here can tell
+  EXPECT_FALSE(row.timer_overhead_us.has_value());
   EXPECT_EQ(row.seed, 1);
   EXPECT_THAT(row.command, HasSubstr("sweep"));
   for (const std::string* text :
