@@ -10,6 +10,7 @@
 #include "bench/base/version.hpp"
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
 #include "bench/plan/plan.hpp"
@@ -25,7 +26,7 @@ using measure::GbenchSession;
 constexpr double kMostIterations = 1000;
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 

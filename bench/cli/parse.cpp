@@ -51,7 +51,7 @@ constexpr std::string_view kExamples =
     "             attnbench sweep --dry-run  what that would be\n"
     "             attnbench sweep --help     every axis and option\n"
     "Exit codes:  0 fine, 1 gate failed, 2 usage, 3 a row incorrect or failed, 4 backend absent, 5 unreadable input,\n"
-    "             124 time limit, 130/143 interrupted with results kept";
+    "             124 time limit, 129/130/143 interrupted with results kept";
 
 /// As CLI11's own, but an option that may repeat shows its metavar alone, without "...".
 class PlainFormatter : public CLI::Formatter {

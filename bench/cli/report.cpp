@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 
+#include "bench/cli/print.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
 #include "reports/emit.hpp"
@@ -16,7 +17,7 @@ namespace attnbench::cli {
 namespace {
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
@@ -39,7 +40,7 @@ int report_verb(const ReportOptions& options) {
   }
   const auto document = reports::load_rows(options.input);
   if (!document) return complain(document.error());
-  for (const std::string& warning : document->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : document->warnings) print_to(stderr, "warning: {}\n", warning);
 
   const reports::EmitOptions emit_options{options.baseline};
   bool any = false;

@@ -8,6 +8,7 @@
 
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/sweep_files.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
@@ -28,7 +29,7 @@ constexpr double kPeakSeconds = 0.5;
 constexpr double kVerifyShare = 1.5;  // launches that inputs, oracle and verification cost beside the samples
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
@@ -77,7 +78,7 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   const run::HostFacts host = run::host_facts();
   const auto folder = open_folder(options, candidates, host);
   if (!folder) return complain(folder.error());
-  for (const std::string& warning : folder->earlier.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : folder->earlier.warnings) print_to(stderr, "warning: {}\n", warning);
   const auto file = run::file_sink(folder->rows_path, &reports::to_json_line);
   if (!file) return complain(file.error());
 
@@ -100,8 +101,8 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   const auto document = reports::load_rows(folder->rows_path);
   const reports::Document& shown = document ? *document : table.document();
   if (!options.outputs.quiet && !shown.rows.empty()) {
-    fmt::print(people, "{}", reports::table_summary(shown, {options.baseline}, style));
-    fmt::print(people, "rows: {}\n", folder->rows_path);
+    print_to(people, "{}", reports::table_summary(shown, {options.baseline}, style));
+    print_to(people, "rows: {}\n", folder->rows_path);
   }
   if (!shown.rows.empty()) {
     if (auto ok = write_reports(options.outputs, shown, options.baseline); !ok) return complain(ok.error());

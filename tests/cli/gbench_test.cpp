@@ -83,7 +83,7 @@ int interrupt_with(int signal, std::string& console, std::string& file) {
 }
 
 TEST(Gbench, ASignalKeepsWhatWasMeasuredAndEndsWithItsCode) {
-  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}}) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}, std::pair{SIGHUP, 129}}) {
     std::string console;
     std::string file;
     EXPECT_EQ(interrupt_with(signal, console, file), code);

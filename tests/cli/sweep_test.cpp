@@ -251,8 +251,8 @@ const std::vector<std::string> kDoneAndEndless{"--device",      "mock",
                                                "--time-limit",  "5min",
                                                "--max-samples", "1000000"};
 
-/// Sends the signal while the second row is being sampled, and gives the exit code.
-int interrupt_with(int signal, const std::string& out) {
+/// Sends the signal (and another one after it) while the second row is being sampled, and gives the exit code.
+int interrupt_with(int signal, const std::string& out, int then = 0) {
   std::vector<std::string> arguments{"sweep", "--out", out};
   arguments.insert(arguments.end(), kDoneAndEndless.begin(), kDoneAndEndless.end());
   Started program(arguments, out + ".txt");
@@ -264,6 +264,10 @@ int interrupt_with(int signal, const std::string& out) {
   EXPECT_TRUE(program.wait_until(has_row)) << program.output();
   EXPECT_TRUE(program.wait_for_sleeps(50)) << program.output();
   program.send(signal);
+  if (then != 0) {
+    EXPECT_TRUE(program.wait_for_sleeps(20)) << program.output();
+    program.send(then);
+  }
   return program.wait();
 }
 
@@ -285,6 +289,19 @@ TEST_F(Sweep, CtrlCKeepsWhatIsDoneAndSaysHowToGoOn) {
 
 TEST_F(Sweep, SigtermDoesTheSameWithItsOwnCode) {
   EXPECT_EQ(interrupt_with(SIGTERM, out_), 143);
+  expect_one_done_and_one_interrupted(rows());
+}
+
+TEST_F(Sweep, TheLossOfTheTerminalDoesTheSame) {
+  EXPECT_EQ(interrupt_with(SIGHUP, out_), 129);
+  expect_one_done_and_one_interrupted(rows());
+}
+
+TEST_F(Sweep, UnderNohupTheLossOfTheTerminalIsNotTheEnd) {
+  std::signal(SIGHUP, SIG_IGN);  // which the program inherits
+  const int code = interrupt_with(SIGHUP, out_, SIGTERM);
+  std::signal(SIGHUP, SIG_DFL);
+  EXPECT_EQ(code, 143);
   expect_one_done_and_one_interrupted(rows());
 }
 

@@ -70,7 +70,7 @@ TEST_P(VerifyInterrupted, ASignalKeepsWhatWasChecked) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, VerifyInterrupted, testing::Values(SIGINT, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(Signals, VerifyInterrupted, testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 }  // namespace
 }  // namespace attnbench::tests
