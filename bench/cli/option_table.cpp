@@ -5,7 +5,7 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
+#include <utility>
 
 #include "bench/base/suggest.hpp"
 #include "bench/base/units.hpp"
@@ -94,8 +94,9 @@ Result<void> scale(S& options, const Setting& setting) {
 Result<void> seed(S& options, const Setting& setting) {
   const char* const end = setting.value.data() + setting.value.size();
   const auto [stop, error] = std::from_chars(setting.value.data(), end, options.seed);
-  if (error == std::errc{} && stop == end) return {};
-  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not a seed; try a whole number from 0 to 2^64 - 1",
+  // Rows hold signed integers, as most readers of JSON do.
+  if (error == std::errc{} && stop == end && std::in_range<std::int64_t>(options.seed)) return {};
+  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not a seed; try a whole number from 0 to 2^63 - 1",
                                              setting.source, setting.value));
 }
 

@@ -177,6 +177,14 @@ TEST(Parse, AWrongValueIsShownWithACaret) {
   }
 }
 
+TEST(Parse, ASeedIsWhatARowCanHold) {
+  EXPECT_EQ(sweep({"--seed", "0"}).seed, 0u);
+  EXPECT_EQ(sweep({"--seed", "9223372036854775807"}).seed, 9223372036854775807u);
+  for (const char* seed : {"9223372036854775808", "18446744073709551615", "18446744073709551616", "1.0", ""}) {
+    EXPECT_THAT(refusal({"sweep", std::string("--seed=") + seed}), HasSubstr("--seed")) << seed;
+  }
+}
+
 TEST(Parse, OptionsThatExcludeEachOtherAreRefused) {
   EXPECT_THAT(refusal({"sweep", "--csv", "-", "--json", "-"}),
               HasSubstr("--csv and --json both write to standard output"));
