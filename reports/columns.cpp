@@ -153,6 +153,7 @@ constexpr std::array kColumns = {
            &Row::checked_rows},
     Column{"command", "", "Command line as typed.", &Row::command},
     Column{"seed", "", "Seed of the random inputs.", &Row::seed},
+    Column{"sampling", "", "Rule that samples were taken by, as options of sweep.", &Row::sampling},
     Column{"commit", "", "Commit that the program was built from, with -dirty when files differed.", &Row::commit},
     Column{"version", "", "Version of the program.", &Row::version},
     Column{"time_utc", "", "When the row was finished, UTC, ISO 8601.", &Row::time_utc},

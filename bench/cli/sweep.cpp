@@ -9,6 +9,7 @@
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
+#include "bench/cli/shown.hpp"
 #include "bench/cli/sweep_files.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
@@ -53,7 +54,8 @@ run::RunSettings settings_for(const SweepOptions& options, const SweepFolder& fo
   run::RunSettings settings;
   settings.sampling = options.sampling;
   settings.run_limit_s = options.run_limit_s;
-  settings.provenance = {run::utc_now() + "-" + std::to_string(::getpid()), options.command, options.seed, host};
+  settings.provenance = {run::utc_now() + "-" + std::to_string(::getpid()), options.command, options.seed, host,
+                         shown::sampling(options.sampling)};
   settings.finished = folder.finished;
   settings.resume_command = fmt::format("the same command with --resume --out {}", folder.directory);
   settings.open = &open_device;
@@ -79,8 +81,6 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   const auto folder = open_folder(options, candidates, host);
   if (!folder) return complain(folder.error());
   for (const std::string& warning : folder->earlier.warnings) print_to(stderr, "warning: {}\n", warning);
-  const auto file = run::file_sink(folder->rows_path, &reports::to_json_line);
-  if (!file) return complain(file.error());
 
   std::FILE* people = options.outputs.owns_stdout() ? stderr : stdout;
   const int descriptor = ::fileno(people);
@@ -92,13 +92,15 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
 
   const run::InterruptGuard guard;
   table.header();
-  const std::array<run::RowSink*, 2> sinks{file->get(), &table};
+  const std::array<run::RowSink*, 2> sinks{folder->sink.get(), &table};
   const run::RunSummary summary = run::run_plan(plan, candidates, settings_for(options, *folder, host), sinks,
                                                 [&](const run::RunProgress& state) { progress.show(state); });
   progress.clear();
 
   // A resumed point has two rows, of which readers take the later: read them back as readers would.
   const auto document = reports::load_rows(folder->rows_path);
+  const bool no_rows = table.document().rows.empty();
+  if (!document && !no_rows) complain(document.error());
   const reports::Document& shown = document ? *document : table.document();
   if (!options.outputs.quiet && !shown.rows.empty()) {
     print_to(people, "{}", reports::table_summary(shown, {options.baseline}, style));
@@ -107,7 +109,8 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   if (!shown.rows.empty()) {
     if (auto ok = write_reports(options.outputs, shown, options.baseline); !ok) return complain(ok.error());
   }
-  return exit_code_for(summary);
+  const int code = exit_code_for(summary);
+  return code == base::exit_code::kOk && !document && !no_rows ? base::exit_code_of(document.error().kind) : code;
 }
 
 }  // namespace
