@@ -45,6 +45,7 @@ double predicted_s(const plan::Plan& plan, const Sampling& sampling) {
     for (const plan::Case& c : point.cases) {
       const double launch_s = c.predicted_time_us * 1e-6;
       total += kVerifyShare * launch_s + std::max(sampling.samples_min * launch_s, sampling.time_limit_s);
+      if (sampling.sustained) total += kSustainedS;
     }
   }
   return total;
@@ -116,13 +117,6 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
 }  // namespace
 
 int sweep_verb(const SweepOptions& options) {
-  const int writers = (options.outputs.csv == "-") + (options.outputs.json == "-") + (options.outputs.md == "-") +
-                      (options.outputs.gbench_json == "-");
-  if (writers > 1) {
-    return complain({base::ErrorKind::kUsage,
-                     "only one of --csv, --json, --md, --gbench-json can have standard output "
-                     "(-); give the others a file"});
-  }
   const auto candidates = find_candidates(options.devices);
   if (!candidates) return complain(candidates.error());
   const auto plan = plan::make_plan(options, *candidates);

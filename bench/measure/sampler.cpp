@@ -70,10 +70,14 @@ std::vector<Series> take_samples(std::span<kernels::Stopwatch* const> stopwatche
 
 base::Result<void> warm_up(kernels::Stopwatch& stopwatch, double seconds, const Surroundings& world) {
   const double begin = world.now_s();
+  const bool declared = stopwatch.info().timing == kernels::Timing::kDeclared;
+  double declared_s = 0;
   do {
     if (world.interrupted()) return base::fail(base::ErrorKind::kInterrupted, "stopped by the user during the warm-up");
-    if (auto sample = stopwatch.take(); !sample) return tl::unexpected(sample.error());
-  } while (world.now_s() - begin < seconds);
+    auto sample = stopwatch.take();
+    if (!sample) return tl::unexpected(sample.error());
+    if (declared) declared_s += sample->time_us * 1e-6;
+  } while (std::max(world.now_s() - begin, declared_s) < seconds);
   return {};
 }
 

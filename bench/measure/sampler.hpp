@@ -41,7 +41,8 @@ Surroundings surroundings(std::function<bool()> interrupted);
 std::vector<Series> take_samples(std::span<kernels::Stopwatch* const> stopwatches, const cli::Sampling& sampling,
                                  const Surroundings& world);
 
-/// Samples taken and thrown away until `seconds` of wall time have passed, at least one: fills caches, wakes clocks.
+/// Samples taken and thrown away until `seconds` of wall time (or of declared time) have passed, at least one: fills
+/// caches, wakes clocks.
 base::Result<void> warm_up(kernels::Stopwatch& stopwatch, double seconds, const Surroundings& world);
 
 }  // namespace attnbench::measure

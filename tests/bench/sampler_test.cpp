@@ -37,13 +37,15 @@ class ScriptedStopwatch : public kernels::Stopwatch {
     kernels::Sample sample;
     sample.time_us = times_us_[taken_++ % times_us_.size()];
     sample.throttled = throttled;
-    script_.now_s += sample.time_us * 1e-6 + cost_s_;
+    if (!stands_still) script_.now_s += sample.time_us * 1e-6 + cost_s_;
     return sample;
   }
-  kernels::StopwatchInfo info() const override { return {}; }
+  kernels::StopwatchInfo info() const override { return {timing, 1, 0, {}, {}, {}}; }
 
   std::size_t fail_at = static_cast<std::size_t>(-1);
   std::optional<bool> throttled;
+  kernels::Timing timing = kernels::Timing::kWall;
+  bool stands_still = false;  // no time passes in the world
 
  private:
   Script& script_;
@@ -201,6 +203,11 @@ TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
   EXPECT_EQ(script.order, "w");
   EXPECT_TRUE(warm_up(watch, 0.35, script.world()).has_value());
   EXPECT_EQ(script.order, "wwwww");
+  ScriptedStopwatch declared(script, 'd', {1e5});
+  declared.timing = kernels::Timing::kDeclared;
+  declared.stands_still = true;
+  EXPECT_TRUE(warm_up(declared, 0.35, script.world()).has_value());
+  EXPECT_EQ(script.order, "wwwwwdddd");
   script.stop = true;
   EXPECT_EQ(warm_up(watch, 1, script.world()).error().kind, base::ErrorKind::kInterrupted);
 }
