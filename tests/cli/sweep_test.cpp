@@ -1,5 +1,6 @@
 // `attnbench sweep` end to end on the mock device, whose times and sizes are declared: every status, exact numbers, and
 // what is left after a signal.
+#include <chrono>
 #include <csignal>
 
 #include "tests/cli/sweep_case.hpp"
@@ -71,6 +72,27 @@ TEST_F(Sweep, KernelsOfAPointAreSampledInTurnAndTheirMemoryIsCountedApart) {
   EXPECT_EQ(row["flash"].interleaved, 2);
   EXPECT_EQ(*row["naive"].peak_bytes - *row["flash"].peak_bytes, 64 * 64 * 4);  // the scores
   EXPECT_EQ(row["naive"].workspace_bytes, 0);  // the forward keeps them, as saved state
+}
+
+TEST_F(Sweep, SustainedKeepsTheDeviceBusyBeforeTheFirstSample) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(sweep("--device cpu --threads 1 --kernels naive --thermal sustained --max-samples 3 --cache hot" +
+                  std::string(kSmall))
+                .code,
+            0);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_THAT(rows().front().note, HasSubstr("launched for 5 s before the first sample"));
+  EXPECT_THAT(rows().front().sampling, HasSubstr("--thermal sustained"));
+  EXPECT_EQ(rows().front().samples, 3);
+  std::filesystem::remove_all(out_);
+  EXPECT_EQ(sweep("--device mock --kernels naive" + std::string(kSmall)).code, 0);
+  EXPECT_EQ(rows().front().note, "");
+}
+
+TEST_F(Sweep, TheBaselineCanBeAVariant) {
+  const Outcome outcome = sweep("--device mock --kernels naive,flash --baseline flash:mock" + std::string(kSmall));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Speed-up over flash:mock"));
 }
 
 TEST_F(Sweep, WhatWouldNotFitIsNotTried) {
