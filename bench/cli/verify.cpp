@@ -224,11 +224,12 @@ int verify_verb(const VerifyOptions& options) {
       if (!damaged) damaged = ok.error();
     }
   }
-  print_to(options.outputs.owns_stdout() ? stderr : stdout,
-           "{} passed, {} failed, {} unsupported. Errors are relative to the largest magnitude of a tensor, absolute "
-           "where that is under 1; allowed is the kernel's tolerance, or sqrt(D) 2^-24 times the largest sum of "
-           "|q k| scale where that is more (rounding of large logits).\n",
-           tally.passed, tally.failed, tally.declined);
+  if (!options.outputs.quiet || tally.failed > 0)
+    print_to(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout,
+             "{} passed, {} failed, {} unsupported. Errors are relative to the largest magnitude of a tensor, absolute "
+             "where that is under 1; allowed is the kernel's tolerance, or sqrt(D) 2^-24 times the largest sum of "
+             "|q k| scale where that is more (rounding of large logits).\n",
+             tally.passed, tally.failed, tally.declined);
   if (auto ok = write_rows(options, tally.document); !ok) return complain(ok.error());
   if (run::interrupted()) {
     print_to(stderr, "interrupted: what was checked so far is counted above{}\n",
