@@ -15,7 +15,8 @@ namespace {
 /// Sampling time of a case: the shortest that the options allow, as long as launches take; the limit cuts it off.
 double sampling_us(const plan::Case& c, const Sampling& sampling) {
   const double least = std::max(sampling.samples_min * c.predicted_time_us, sampling.time_min_s * 1e6);
-  return std::max(std::min(least, sampling.time_limit_s * 1e6), sampling.samples_min * c.predicted_time_us);
+  const double warm_up = sampling.sustained ? kSustainedS * 1e6 : 0;
+  return warm_up + std::max(std::min(least, sampling.time_limit_s * 1e6), sampling.samples_min * c.predicted_time_us);
 }
 
 std::string shape_of(const plan::Case& c) {

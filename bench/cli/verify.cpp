@@ -9,6 +9,7 @@
 
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/golden.hpp"
@@ -27,7 +28,7 @@ using kernels::Dtype;
 namespace fs = std::filesystem;
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
@@ -92,7 +93,7 @@ Result<measure::Verdict> run_one(const measure::Golden& golden, Dtype dtype, con
 
 /// What is for people; on standard error where a writer has standard output.
 void print(const VerifyOptions& options, const std::string& line) {
-  if (!options.outputs.quiet) fmt::print(options.outputs.owns_stdout() ? stderr : stdout, "{}\n", line);
+  if (!options.outputs.quiet) print_to(options.outputs.owns_stdout() ? stderr : stdout, "{}\n", line);
 }
 
 /// rows.jsonl when --out was given, and the reports that were asked for.
@@ -158,9 +159,9 @@ void verify_kernel(const VerifyOptions& options, const measure::Golden& golden, 
   print(options, line);
   for (const measure::TensorError& tensor : verdict->tensors) {
     if (tensor.passed()) continue;
-    fmt::print(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout,
-               "    {} {} {}: {} (error {:.3g}, allowed {:.3g})\n", label(kernel), to_string(dtype), tensor.tensor,
-               tensor.worst, tensor.relative, tensor.tolerance);
+    print_to(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout,
+             "    {} {} {}: {} (error {:.3g}, allowed {:.3g})\n", label(kernel), to_string(dtype), tensor.tensor,
+             tensor.worst, tensor.relative, tensor.tolerance);
   }
 }
 
@@ -219,19 +220,20 @@ int verify_verb(const VerifyOptions& options) {
   for (const std::string& path : *files) {
     if (run::interrupted()) break;
     if (auto ok = verify_file(options, path, devices, kernels, tally); !ok) {
-      fmt::print(stderr, "error: {}\n", ok.error().message);
+      print_to(stderr, "error: {}\n", ok.error().message);
       if (!damaged) damaged = ok.error();
     }
   }
-  fmt::print(options.outputs.owns_stdout() ? stderr : stdout,
+  if (!options.outputs.quiet || tally.failed > 0)
+    print_to(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout,
              "{} passed, {} failed, {} unsupported. Errors are relative to the largest magnitude of a tensor, absolute "
              "where that is under 1; allowed is the kernel's tolerance, or sqrt(D) 2^-24 times the largest sum of "
              "|q k| scale where that is more (rounding of large logits).\n",
              tally.passed, tally.failed, tally.declined);
   if (auto ok = write_rows(options, tally.document); !ok) return complain(ok.error());
   if (run::interrupted()) {
-    fmt::print(stderr, "interrupted: what was checked so far is counted above{}\n",
-               options.outputs.out_dir.empty() ? "" : fmt::format(" and kept in {}", options.outputs.out_dir));
+    print_to(stderr, "interrupted: what was checked so far is counted above{}\n",
+             options.outputs.out_dir.empty() ? "" : fmt::format(" and kept in {}", options.outputs.out_dir));
     return run::interrupt_exit_code();
   }
   if (damaged) return base::exit_code_of(damaged->kind);

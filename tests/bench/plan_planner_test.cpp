@@ -199,6 +199,56 @@ TEST(Planner, ExcludeLeavesOutWhatMatchesEveryTerm) {
   EXPECT_THAT(message_of(options), HasSubstr("selection is empty"));
 }
 
+TEST(Planner, ExcludeCanNameAVariant) {
+  SweepOptions options;
+  options.axes.kernels = {{"flash", "fast"}, {"flash", "wide"}};
+  options.axes.d_model = {64};
+  options.axes.exclude = {{{{"kernel", "flash:wide"}}}};
+  const auto left = cases_of(plan_of(options));
+  EXPECT_EQ(left.size(), 6u);
+  for (const Case& c : left) EXPECT_EQ(c.variant, "fast");
+}
+
+TEST(Planner, ExcludeAndBaselineNameKernelsThatAreThere) {
+  SweepOptions options;
+  const auto excluding = [&](const std::vector<cli::ExcludeRule::Term>& terms) {
+    options.axes.exclude = {{terms}};
+    return message_of(options);
+  };
+  EXPECT_THAT(excluding({{"kernel", "flsh"}}),
+              HasSubstr("--exclude: cpu has no kernel \"flsh\"; did you mean \"flash\"?"));
+  EXPECT_THAT(excluding({{"kernel", "naive:nosuch"}}),
+              HasSubstr("naive on cpu has no variant \"nosuch\"; known: plain"));
+  EXPECT_THAT(excluding({{"variant", "plian"}}), HasSubstr("variant \"plian\"; did you mean \"plain\"?"));
+  EXPECT_THAT(excluding({{"kernel", "naive"}, {"variant", "fast"}}), HasSubstr("known: plain"));
+  options.axes.exclude = {{{{"variant", "fast"}}}};
+  EXPECT_FALSE(plan_of(options).points.empty());
+  options.baseline = "naive:plain";
+  EXPECT_FALSE(plan_of(options).points.empty());
+  options.baseline = "naive:plian";
+  EXPECT_THAT(message_of(options),
+              HasSubstr("--baseline: naive on cpu has no variant \"plian\"; did you mean \"plain\"?"));
+}
+
+TEST(Planner, AClockThatADeviceDoesNotHaveIsRefused) {
+  SweepOptions options;
+  options.axes.kernels = {{"naive", ""}};
+  const auto message = [&](kernels::Timing timing, const std::vector<Candidate>& candidates) {
+    options.sampling.timing = timing;
+    return message_of(options, candidates);
+  };
+  EXPECT_THAT(message(kernels::Timing::kGraph, {cpu()}),
+              HasSubstr("--timing graph does not exist on cpu; use auto or wall"));
+  EXPECT_THAT(message(kernels::Timing::kDeclared, {cpu()}), HasSubstr("use auto or wall"));
+  EXPECT_THAT(message(kernels::Timing::kWall, {gpu()}),
+              HasSubstr("does not exist on cuda:0; use auto or events or graph"));
+  EXPECT_THAT(message(kernels::Timing::kEvents, {gpu(), cpu()}), HasSubstr("on cpu"));
+  for (const kernels::Timing timing : {kernels::Timing::kAuto, kernels::Timing::kEvents, kernels::Timing::kGraph}) {
+    options.sampling.timing = timing;
+    EXPECT_FALSE(plan_of(options, {gpu()}).points.empty());
+  }
+}
+
 TEST(Planner, AnExcludedShapeNeedNotBePossible) {
   SweepOptions options;
   options.axes.heads = {1, 5};

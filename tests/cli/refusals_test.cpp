@@ -37,8 +37,17 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{"sweep --dry-run --device cpu --d-model 16 --heads 3", 2, "not a multiple of --heads 3"},
                     Refusal{"sweep --dry-run --device gpu", 2, "is not a device"},
                     Refusal{"sweep --dry-run --device cpu:7", 4, "--device cpu:7"},
+                    Refusal{"sweep --dry-run --device cpu --timing graph", 2, "use auto or wall"},
+                    Refusal{"sweep --device mock --timing events", 2, "--timing events does not exist on mock"},
+                    Refusal{"gbench --device mock --timing wall", 2, "use auto or declared"},
+                    Refusal{"sweep --dry-run --device cpu --exclude kernel=flsh", 2, "did you mean \"flash\"?"},
+                    Refusal{"sweep --dry-run --device cpu --exclude kernel=naive:nosuch", 2, "known: loops"},
+                    Refusal{"sweep --dry-run --device cpu --exclude device=nosuch", 2, "one of cpu, cuda, mock"},
+                    Refusal{"sweep --dry-run --device cpu --exclude cache=both", 2, "one of cold, hot"},
+                    Refusal{"sweep --dry-run --device cpu --baseline naive:nosuch", 2, "known: loops"},
+                    Refusal{"sweep --config /", 5, "it is a directory"},
                     Refusal{"sweep --csv - --json -", 2, "both write to standard output"},
-                    Refusal{"sweep --config /no/such/file", 5, "cannot be opened"},
+                    Refusal{"sweep --config /no/such/file", 5, "cannot be read: No such file"},
                     Refusal{"list kernel", 2, "did you mean \"kernels\"?"},
                     Refusal{"explain tflop", 2, "did you mean \"tflops\"?"}, Refusal{"report", 2, "report needs RUN"}));
 
