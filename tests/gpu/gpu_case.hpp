@@ -67,7 +67,7 @@ class GpuKernel : public ::testing::TestWithParam<const KernelInfo*> {
 };
 
 std::vector<const KernelInfo*> gpu_kernels();
-/// Ours that take every pass and mask, and ours that take the forward without mask alone.
+/// Ours that take every pass and mask, and ours that take the forward alone.
 std::vector<const KernelInfo*> own_gpu_kernels();
 std::vector<const KernelInfo*> forward_gpu_kernels();
 

@@ -44,6 +44,28 @@ __device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity
       : "memory");
 }
 
+// The same by address in shared memory: one register each, where a pointer takes two and a conversion.
+
+__device__ inline void barrier_expect(std::uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ inline void barrier_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
 /// Copies one box of a [B, H, S, D] tensor (coordinates innermost first) into shared memory; bytes count on barrier.
 __device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64_t* barrier, int d, int s, int h,
                                int b) {
@@ -54,8 +76,22 @@ __device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64
       : "memory");
 }
 
+__device__ inline void copy_in(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int d, int s, int h,
+                               int b) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(target),
+      "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b)
+      : "memory");
+}
+
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, all of whom wait.
+__device__ inline void named_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 template <int kRegisters>
@@ -91,6 +127,36 @@ __device__ inline std::uint32_t pack<__half>(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+/// The other way.
+template <typename T>
+__device__ inline float2 widen(std::uint32_t pair);
+
+template <>
+__device__ inline float2 widen<__nv_bfloat16>(std::uint32_t pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+template <>
+__device__ inline float2 widen<__half>(std::uint32_t pair) {
+  return make_float2(__half2float(__ushort_as_half(static_cast<unsigned short>(pair & 0xffffu))),
+                     __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16))));
+}
+
+/// A pair whose halves have their top bit set where the element is infinite or NaN: adding one to an exponent of all
+/// ones carries into the sign bit, and into nothing else.
+template <typename T>
+__device__ inline std::uint32_t non_finite(std::uint32_t pair);
+
+template <>
+__device__ inline std::uint32_t non_finite<__nv_bfloat16>(std::uint32_t pair) {
+  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+
+template <>
+__device__ inline std::uint32_t non_finite<__half>(std::uint32_t pair) {
+  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
 }
 
 }  // namespace attnbench::kernels::hopper

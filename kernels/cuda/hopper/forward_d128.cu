@@ -1,0 +1,18 @@
+// The Hopper forward for head_dim 128.
+#include "kernels/cuda/hopper/forward_instance.cuh"
+
+namespace attnbench::kernels::hopper {
+
+std::span<const ForwardInstance> forward_d128() {
+  static constexpr ForwardInstance kRows[] = {
+      forward_instance<ForwardShape<128, 2, 128, 2, 2>, false>(0),
+      forward_instance<ForwardShape<128, 2, 128, 2, 2>, true>(0),
+#ifdef ATTNBENCH_TUNE
+      forward_instance<ForwardShape<128, 2, 176, 2, 1>, false>(0),
+      forward_instance<ForwardShape<128, 2, 144, 2, 2>, false>(0),
+#endif
+  };
+  return kRows;
+}
+
+}  // namespace attnbench::kernels::hopper
