@@ -88,6 +88,7 @@ struct Case {
   Problem p;
   Element *q, *k, *v, *o, *dout, *dq, *dk, *dv;
   float *lse, *stat_lse, *stat_delta, *dq_sum;
+  int* counter;
   std::int64_t queries, keys;  // elements
   std::vector<void*> owned;
 
@@ -99,7 +100,8 @@ struct Case {
     k = make<Element>(keys), v = make<Element>(keys), dk = make<Element>(keys), dv = make<Element>(keys);
     lse = make<float>(p.batch * p.heads * p.seq_q);
     stat_lse = make<float>(padded), stat_delta = make<float>(padded), dq_sum = make<float>(padded * p.head_dim);
-    owned = {q, k, v, o, dout, dq, dk, dv, lse, stat_lse, stat_delta, dq_sum};
+    counter = make<int>(1);
+    owned = {counter, q, k, v, o, dout, dq, dk, dv, lse, stat_lse, stat_delta, dq_sum};
   }
   ~Case() {
     for (void* data : owned) cudaFree(data);
@@ -111,9 +113,9 @@ struct Case {
   }
 };
 
-template <int D, int M, int kStages>
+template <int D, int M>
 struct Launcher {
-  using Shape = hp::BackwardShape<D, M, kStages>;
+  using Shape = hp::BackwardShape<D, M>;
   CUtensorMap q, k, v, dout;
   hp::BackwardParams params{};
   hp::RowsParams rows{};
@@ -122,7 +124,7 @@ struct Launcher {
 
   explicit Launcher(const Case& c) {
     const Problem& p = c.p;
-    CHECK_CUDA(cudaFuncSetAttribute(hp::backward_kernel<Element, D, M, kStages>,
+    CHECK_CUDA(cudaFuncSetAttribute(hp::backward_kernel<Element, Shape>,
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
     if (!hp::make_tensor_map(q, c.tensor(c.q, true), M) || !hp::make_tensor_map(k, c.tensor(c.k, false), 128) ||
         !hp::make_tensor_map(v, c.tensor(c.v, false), 128) || !hp::make_tensor_map(dout, c.tensor(c.dout, true), M)) {
@@ -144,18 +146,26 @@ struct Launcher {
     params.delta = c.stat_delta;
     params.dq_sum = c.dq_sum;
     const long long sd = p.seq_k * D, qd = p.seq_q * D;
+    params.tiles = static_cast<int>(params.order.tiles * params.order.heads);
+    params.counter = c.counter;
     params.dk = {c.dk, p.kv_heads * sd, sd, D};
     params.dv = {c.dv, p.kv_heads * sd, sd, D};
-    rows = {{c.o, p.heads * qd, qd, D}, {c.dout, p.heads * qd, qd, D}, c.lse, c.stat_lse, c.stat_delta, c.dq_sum,
+    rows = {{c.o, p.heads * qd, qd, D}, {c.dout, p.heads * qd, qd, D}, c.lse, c.stat_lse, c.stat_delta, c.dq_sum, c.counter,
             h, sq, params.rows, p.batch * p.heads * params.rows};
     convert = {c.dq_sum, c.dq, p.heads * qd, qd, D, h, sq, tiles_m * 2, p.scale};
-    grid = static_cast<unsigned>(params.order.tiles * params.order.heads);
+    cudaDeviceProp prop{};
+    CHECK_CUDA(cudaGetDeviceProperties(&prop, 0));
+    grid = static_cast<unsigned>(std::min(prop.multiProcessorCount, params.tiles));
   }
   void prepare(cudaStream_t s) const {
     hp::backward_rows_kernel<Element, D><<<blocks(rows.all_rows * D / 8), 256, 0, s>>>(rows);
   }
   void main(cudaStream_t s) const {
-    hp::backward_kernel<Element, D, M, kStages><<<grid, 384, Shape::kSharedBytes, s>>>(q, k, v, dout, params);
+    hp::backward_kernel<Element, Shape><<<grid, 384, Shape::kSharedBytes, s>>>(q, k, v, dout, params);
+  }
+  void unseen(cudaStream_t s) const {
+    if (params.shape.window < 0 || params.shape.seq_k - params.shape.seq_q <= params.shape.window) return;
+    hp::backward_unseen_kernel<D, M><<<static_cast<unsigned>(params.tiles), 128, 0, s>>>(params);
   }
   void finish(cudaStream_t s) const {
     hp::backward_convert_kernel<Element, D, M>
@@ -164,6 +174,7 @@ struct Launcher {
   void operator()(cudaStream_t s) const {
     prepare(s);
     main(s);
+    unseen(s);
     finish(s);
   }
 };
@@ -179,7 +190,7 @@ double error_of(const Element* data, const double* truth, std::int64_t n) {
   return error;
 }
 
-template <int D, int M, int kStages>
+template <int D, int M>
 void check(Problem p, const char* note) {
   static std::uint64_t seed = 1;
   p.head_dim = D;
@@ -206,7 +217,7 @@ void check(Problem p, const char* note) {
   narrow<<<blocks(c.queries), 256>>>(o, c.o, c.queries);
   narrow<<<blocks(rows), 256>>>(lse, c.lse, rows);
   CHECK_CUDA(cudaDeviceSynchronize());
-  Launcher<D, M, kStages> launch(c);
+  Launcher<D, M> launch(c);
   launch(nullptr);
   CHECK_CUDA(cudaGetLastError());
   CHECK_CUDA(cudaDeviceSynchronize());
@@ -222,23 +233,24 @@ void check(Problem p, const char* note) {
   for (double* data : {o, lse, delta, dq, dk, dv}) cudaFree(data);
 }
 
-template <int D, int M, int kStages>
+template <int D, int M>
 void run_checks() {
   const auto make_problem = [](std::int64_t b, std::int64_t h, std::int64_t kv, std::int64_t sq, std::int64_t sk,
                                bool causal, std::int64_t window) {
     return Problem{b, h, kv, sq, sk, D, Dtype::kBf16, causal, window, 1.f};
   };
-  check<D, M, kStages>(make_problem(1, 1, 1, 128, 128, false, -1), "one");
-  check<D, M, kStages>(make_problem(2, 3, 3, 512, 512, false, -1), "full");
-  check<D, M, kStages>(make_problem(2, 3, 3, 1024, 1024, true, -1), "causal");
-  check<D, M, kStages>(make_problem(1, 2, 2, 333, 217, false, -1), "odd");
-  check<D, M, kStages>(make_problem(1, 2, 2, 333, 333, true, -1), "odd causal");
-  check<D, M, kStages>(make_problem(1, 2, 2, 190, 317, true, -1), "more keys");
-  check<D, M, kStages>(make_problem(1, 2, 2, 417, 130, true, -1), "empty rows");
-  check<D, M, kStages>(make_problem(2, 4, 2, 300, 300, true, 37), "window gqa");
-  check<D, M, kStages>(make_problem(2, 4, 1, 200, 300, false, 100), "window");
-  check<D, M, kStages>(make_problem(2, 2, 2, 1, 1, true, -1), "one row");
-  check<D, M, kStages>(make_problem(8, 16, 16, 640, 640, true, -1), "many");
+  check<D, M>(make_problem(1, 1, 1, 128, 128, false, -1), "one");
+  check<D, M>(make_problem(2, 3, 3, 512, 512, false, -1), "full");
+  check<D, M>(make_problem(2, 3, 3, 1024, 1024, true, -1), "causal");
+  check<D, M>(make_problem(1, 2, 2, 333, 217, false, -1), "odd");
+  check<D, M>(make_problem(1, 2, 2, 333, 333, true, -1), "odd causal");
+  check<D, M>(make_problem(1, 2, 2, 190, 317, true, -1), "more keys");
+  check<D, M>(make_problem(1, 2, 2, 417, 130, true, -1), "empty rows");
+  check<D, M>(make_problem(2, 4, 2, 300, 300, true, 37), "window gqa");
+  check<D, M>(make_problem(2, 4, 1, 200, 300, false, 100), "window");
+  check<D, M>(make_problem(1, 2, 2, 100, 700, true, 50), "unseen keys");
+  check<D, M>(make_problem(2, 2, 2, 1, 1, true, -1), "one row");
+  check<D, M>(make_problem(8, 16, 16, 640, 640, true, -1), "many");
 }
 
 template <typename F>
@@ -271,7 +283,7 @@ double time_us(F&& launch, int most) {
 constexpr double kBars[2][2][6] = {{{328, 420, 474, 502, 502, 524}, {193, 301, 416, 471, 510, 510}},
                                    {{354, 489, 524, 565, 597, 598}, {223, 359, 462, 526, 562, 593}}};
 
-template <int D, int M, int kStages>
+template <int D, int M>
 void time_grid(const std::vector<int>& lengths) {
   for (int causal = 0; causal < 2; ++causal) {
     for (const int seq : lengths) {
@@ -285,10 +297,15 @@ void time_grid(const std::vector<int>& lengths) {
       fill_normal<<<blocks(c.keys), 256>>>(c.v, nullptr, c.keys, 5);
       const std::int64_t rows = p.batch * p.heads * p.seq_q;
       fill_constant<<<blocks(rows), 256>>>(c.lse, rows, logf(static_cast<float>(seq)) + 0.5f);
-      Launcher<D, M, kStages> launch(c);
+      Launcher<D, M> launch(c);
       const double us = time_us([&] { launch(nullptr); }, 15);
       const double rows_us = time_us([&] { launch.prepare(nullptr); }, 7);
-      const double main_us = time_us([&] { launch.main(nullptr); }, 7);
+      const double main_us = time_us(
+          [&] {
+            cudaMemsetAsync(c.counter, 0, 4, nullptr);
+            launch.main(nullptr);
+          },
+          7);
       const double finish_us = time_us([&] { launch.finish(nullptr); }, 7);
       const double flops = 10.0 * p.batch * p.heads * seq * seq * D * (causal ? 0.5 : 1.0);
       int cell = 0;
@@ -308,16 +325,16 @@ int main(int argc, char** argv) {
   using namespace attnbench::dev;
   const std::string word = argc > 1 ? argv[1] : "";
   if (word == "check") {
-    run_checks<128, 64, 2>();
-    run_checks<64, 128, 2>();
+    run_checks<128, 64>();
+    run_checks<64, 128>();
     std::printf("%d bad\n", failures);
   }
   if (word == "time") {
     std::vector<int> lengths;
     for (int i = 2; i < argc; ++i) lengths.push_back(std::atoi(argv[i]));
     if (lengths.empty()) lengths = {512, 1024, 2048, 4096, 8192, 16384};
-    time_grid<128, 64, 2>(lengths);
-    time_grid<64, 128, 2>(lengths);
+    time_grid<128, 64>(lengths);
+    time_grid<64, 128>(lengths);
   }
   return failures == 0 ? 0 : 1;
 }

@@ -21,6 +21,8 @@ struct Gradient {
 struct BackwardParams {
   flash_cuda::Shape shape;
   flash_cuda::Order order;  // tiles of 128 keys, batch * kv_heads heads
+  int tiles;                // of all heads
+  int* counter;             // zero before a launch: tiles taken beyond the first of every block
   int rows;                 // Sq rounded up to whole query tiles
   const float* lse;         // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
   const float* delta;       // [B, H, rows]: sum over d of dO O, 0 there
@@ -31,19 +33,19 @@ struct BackwardParams {
 inline constexpr int kBackwardKeys = 128;
 inline constexpr int kSliceFloats = 64 * 64;
 
-template <int kHeadDim_, int kTileM_, int kStages_>
+template <int kHeadDim_, int kTileM_>
 struct BackwardShape {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kTileM = kTileM_;  // queries of a step
-  static constexpr int kStages = kStages_;
+  static constexpr int kStages = 2;       // of Q, of dO, and of K and V, so that the next tile's come early
   static constexpr int kChunks = kHeadDim / 64;  // 128-byte wide columns of a tile
   static constexpr int kKeyBytes = kBackwardKeys * kHeadDim * 2;
   static constexpr int kQueryBytes = kTileM * kHeadDim * 2;
   static constexpr int kScoreBytes = kBackwardKeys * kTileM * 2;
   static constexpr int kStatBytes = kTileM * 4;
-  // Shared memory: K, V, stages of Q, stages of dO, two of dS, stages of lse, stages of delta.
-  static constexpr int kValueAt = kKeyBytes;
-  static constexpr int kQueryAt = 2 * kKeyBytes;
+  // Shared memory: stages of K, V, Q, dO, two tiles of dS, stages of lse, delta.
+  static constexpr int kValueAt = kStages * kKeyBytes;
+  static constexpr int kQueryAt = 2 * kStages * kKeyBytes;
   static constexpr int kOutputAt = kQueryAt + kStages * kQueryBytes;
   static constexpr int kScoreAt = kOutputAt + kStages * kQueryBytes;
   static constexpr int kLseAt = kScoreAt + 2 * kScoreBytes;
@@ -52,29 +54,29 @@ struct BackwardShape {
   static constexpr int kThreads = 3 * 128;
   // dQ of a step is two slices of 64 x 64, one per consumer: by rows where a step has 128 queries, else by columns.
   static constexpr bool kSliceByRows = kTileM == 128;
-  // dV may start before dS is computed where registers allow it to hold P twice.
-  static constexpr bool kEarlyValues = false;
   static_assert(kTileM * kHeadDim == 2 * kSliceFloats, "dQ of a step is two slices");
+  static_assert(kSharedBytes + 256 <= 232448, "a block has 227 KiB of shared memory");
 };
 
-template <int kStages>
+/// What the consumers must know of a tile.
+struct BackwardTile {
+  int batch, kv_head;
+  int key0;
+  int query0, query_end;           // of every head of the group
+  int unmasked_from, unmasked_to;  // query tiles in this range see every key of the tile
+  int steps;                       // 0: there is no further tile
+};
+
 struct alignas(8) BackwardBarriers {
-  std::uint64_t key_full, value_full;
-  std::uint64_t query_full[kStages], query_empty[kStages], output_full[kStages], output_empty[kStages];
+  std::uint64_t key_full[2], value_full[2], key_empty[2];
+  std::uint64_t query_full[2], query_empty[2], output_full[2], output_empty[2];
+  std::uint64_t tile_full[2], tile_empty[2];
+  BackwardTile tile[2];
 };
 
-/// Position in a ring of stages: index and parity of the phase.
-template <int kStages>
-struct StageRing {
-  int index = 0;
-  std::uint32_t phase = 0;
-  __device__ void advance() {
-    if (++index == kStages) {
-      index = 0;
-      phase ^= 1;
-    }
-  }
-};
+/// Position in a ring of two stages: a count of the uses so far gives the stage and the parity of its phase.
+__device__ inline int stage_of(int uses) { return uses & 1; }
+__device__ inline std::uint32_t parity_of(int uses) { return static_cast<std::uint32_t>(uses >> 1) & 1; }
 
 /// The steps of a block: query tiles that some of its keys are seen by, once per head of the group.
 struct Steps {
@@ -96,16 +98,18 @@ __device__ inline Steps steps_of(const flash_cuda::Shape& shape, int key0) {
   return steps;
 }
 
-/// Where a step's rows are: its query tile and its head (of all batches).
-struct Place {
-  int tile;
-  long long head;
-};
-
-__device__ inline Place place_of(const BackwardParams& p, const flash_cuda::Work& work, const Steps& steps, int step) {
-  const int member = p.shape.group == 1 ? 0 : step / steps.tiles;
-  return {steps.begin + step - member * steps.tiles,
-          static_cast<long long>(work.batch) * p.shape.heads + work.head_in_batch * p.shape.group + member};
+/// Which keys a tile has: sections of heads, within one the first keys first (a causal mask shows them to the most
+/// queries), heads innermost.
+__device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index) {
+  const int per_section = p.order.section * p.order.tiles;
+  const int section = index / per_section;
+  const int rest = index - section * per_section;
+  const int first = section * p.order.section;
+  const int count = min(static_cast<int>(p.order.heads) - first, p.order.section);
+  const int tile = rest / count;
+  const int head = first + rest - tile * count;
+  const int kv_heads = p.shape.heads / p.shape.group;
+  return {head, head / kv_heads, head % kv_heads, tile};
 }
 
 /// x = exp2(c x - lse), this thread's columns 8 j + {0, 1} of the step.
@@ -119,14 +123,19 @@ __device__ inline void probabilities_of(float (&s)[kTileM / 2], const float* lse
   }
 }
 
-/// dp = p (dp - delta).
-template <int kTileM>
-__device__ inline void gradients_of(float (&dp)[kTileM / 2], const float (&p)[kTileM / 2], const float* delta) {
+/// dp = p (dp - delta), from the packed p: that frees the registers of the scores for the next step's.
+template <typename T, int kTileM>
+__device__ inline void gradients_of(float (&dp)[kTileM / 2], const std::uint32_t (&p)[kTileM / 4], const float* delta) {
+  using Pair = flash_cuda::Element<T>;
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
     const float2 two = *reinterpret_cast<const float2*>(delta + 8 * j);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 == 0 ? two.x : two.y));
+    for (int half = 0; half < 2; ++half) {
+      float* x = dp + 4 * j + 2 * half;
+      x[0] = Pair::low(p[2 * j + half]) * (x[0] - two.x);
+      x[1] = Pair::high(p[2 * j + half]) * (x[1] - two.y);
+    }
   }
 }
 
@@ -192,15 +201,15 @@ __device__ inline void key_product(float (&x)[Shape::kTileM / 2], const char* a,
   }
 }
 
-/// sum (64 keys by D) += x b over the step's queries; b is a stage of Q or dO.
+/// sum (64 keys by D) (+)= x b over the step's queries; b is a stage of Q or dO.
 template <typename T, typename Shape>
 __device__ inline void query_product(float (&sum)[Shape::kHeadDim / 2], const std::uint32_t (&x)[Shape::kTileM / 4],
-                                     const char* b) {
+                                     const char* b, int accumulate) {
   const std::uint32_t right = tile_operand(b, Shape::kTileM * 128);
 #pragma unroll
   for (int k = 0; k < Shape::kTileM / 16; ++k) {
     Product<Shape::kHeadDim, T>::rs(sum, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3],
-                                    operand_at(right, k * 2048), 1);
+                                    operand_at(right, k * 2048), k > 0 ? 1 : accumulate);
   }
 }
 

@@ -1,4 +1,7 @@
-// The backward kernel itself: producer and consumer roles, one block of 128 keys per multiprocessor at a time.
+// The backward kernel itself: producer and consumer roles, one persistent block per multiprocessor.
+//
+// Tiles come from a counter in global memory. The pipeline runs on across tiles: K, V and the first queries of the next
+// one arrive, and its first scores are computed, while this one is finished.
 #pragma once
 
 #include <climits>
@@ -9,62 +12,112 @@ namespace attnbench::kernels::hopper {
 
 inline constexpr int kScoreBarrier = 1;  // named: dS of both consumers is in shared memory
 
-/// Issues every copy of this block.
+/// Issues every copy of this block. Order within a tile: K, Q, V, dO, then Q and dO of every further step.
 template <typename Shape>
-__device__ inline void produce_backward(const BackwardParams& p, const CUtensorMap* map_q, const CUtensorMap* map_k,
-                                        const CUtensorMap* map_v, const CUtensorMap* map_dout, char* shared,
-                                        const flash_cuda::Work& work, const Steps& steps,
-                                        BackwardBarriers<Shape::kStages>& bar) {
-  constexpr int kTileM = Shape::kTileM;
-  auto load_keys = [&](const CUtensorMap* map, char* target, std::uint64_t* full) {
-    barrier_expect(full, Shape::kKeyBytes);
+struct BackwardProducer {
+  const BackwardParams& p;
+  const CUtensorMap *map_q, *map_k, *map_v, *map_dout;
+  char* shared;
+  BackwardBarriers& bar;
+  int tiles = 0;  // loaded so far
+  int steps = 0;
+
+  __device__ void load_keys(const CUtensorMap* map, int at, std::uint64_t* full, const flash_cuda::Work& work) {
+    const int stage = stage_of(tiles);
+    barrier_expect(full + stage, Shape::kKeyBytes);
 #pragma unroll
     for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(target + c * kBackwardKeys * 128, map, full, c * 64, work.tile * kBackwardKeys, work.head_in_batch,
-              work.batch);
+      copy_in(shared + at + stage * Shape::kKeyBytes + c * kBackwardKeys * 128, map, full + stage, c * 64,
+              work.tile * kBackwardKeys, work.head_in_batch, work.batch);
     }
-  };
-  auto load_queries = [&](const CUtensorMap* map, char* target, const float* stats, char* stats_target,
-                          std::uint64_t* full, const Place& at) {
-    barrier_expect(full, Shape::kQueryBytes + Shape::kStatBytes);
-    const int head = static_cast<int>(at.head - static_cast<long long>(work.batch) * p.shape.heads);
-#pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(target + c * kTileM * 128, map, full, c * 64, at.tile * kTileM, head, work.batch);
-    }
-    copy_line_in(stats_target, stats + at.head * p.rows + at.tile * kTileM, full, Shape::kStatBytes);
-  };
-  load_keys(map_k, shared, &bar.key_full);
-  StageRing<Shape::kStages> ring;
-  for (int step = 0; step < steps.count; ++step) {
-    const Place at = place_of(p, work, steps, step);
-    const int i = ring.index;
-    barrier_wait(&bar.query_empty[i], ring.phase ^ 1);
-    load_queries(map_q, shared + Shape::kQueryAt + i * Shape::kQueryBytes, p.lse,
-                 shared + Shape::kLseAt + i * Shape::kStatBytes, &bar.query_full[i], at);
-    if (step == 0) load_keys(map_v, shared + Shape::kValueAt, &bar.value_full);
-    barrier_wait(&bar.output_empty[i], ring.phase ^ 1);
-    load_queries(map_dout, shared + Shape::kOutputAt + i * Shape::kQueryBytes, p.delta,
-                 shared + Shape::kDeltaAt + i * Shape::kStatBytes, &bar.output_full[i], at);
-    ring.advance();
   }
-}
+
+  __device__ void load_queries(const CUtensorMap* map, int at, const float* stats, int stats_at, std::uint64_t* full,
+                               std::uint64_t* empty, int query0, int head, int batch) {
+    const int stage = stage_of(steps);
+    barrier_wait(empty + stage, parity_of(steps) ^ 1);
+    barrier_expect(full + stage, Shape::kQueryBytes + Shape::kStatBytes);
+#pragma unroll
+    for (int c = 0; c < Shape::kChunks; ++c) {
+      copy_in(shared + at + stage * Shape::kQueryBytes + c * Shape::kTileM * 128, map, full + stage, c * 64, query0,
+              head, batch);
+    }
+    const unsigned row = static_cast<unsigned>((batch * p.shape.heads + head) * p.rows + query0);
+    copy_line_in(shared + stats_at + stage * Shape::kStatBytes, stats + row, full + stage, Shape::kStatBytes);
+  }
+
+  __device__ void load_tile(const flash_cuda::Work& work, const Steps& range) {
+    barrier_wait(&bar.key_empty[stage_of(tiles)], parity_of(tiles) ^ 1);
+    load_keys(map_k, 0, bar.key_full, work);
+    int query0 = range.begin * Shape::kTileM;
+    int head = work.head_in_batch * p.shape.group;
+    bool first = true;
+#pragma unroll 1
+    while (head < (work.head_in_batch + 1) * p.shape.group) {
+      load_queries(map_q, Shape::kQueryAt, p.lse, Shape::kLseAt, bar.query_full, bar.query_empty, query0, head,
+                   work.batch);
+      if (first) load_keys(map_v, Shape::kValueAt, bar.value_full, work);
+      load_queries(map_dout, Shape::kOutputAt, p.delta, Shape::kDeltaAt, bar.output_full, bar.output_empty, query0,
+                   head, work.batch);
+      first = false;
+      ++steps;
+      query0 += Shape::kTileM;
+      if (query0 == (range.begin + range.tiles) * Shape::kTileM) {
+        query0 = range.begin * Shape::kTileM;
+        ++head;
+      }
+    }
+  }
+
+  /// Tells the consumers about a tile; a range of no steps: that there is none.
+  __device__ void announce(const flash_cuda::Work& work, const Steps& range) {
+    const int stage = stage_of(tiles);
+    barrier_wait(&bar.tile_empty[stage], parity_of(tiles) ^ 1);
+    BackwardTile& tile = bar.tile[stage];
+    tile.batch = work.batch;
+    tile.kv_head = work.head_in_batch;
+    tile.key0 = work.tile * kBackwardKeys;
+    tile.query0 = range.begin * Shape::kTileM;
+    tile.query_end = (range.begin + range.tiles) * Shape::kTileM;
+    tile.unmasked_from = tile.key0 + kBackwardKeys > p.shape.seq_k ? INT_MAX : range.last_key.begin;
+    // A last query tile that is not full has rows of zeros, whose P is zero: no mask.
+    tile.unmasked_to = range.first_key.end == p.shape.seq_q ? INT_MAX : range.first_key.end;
+    tile.steps = range.count;
+    barrier_arrive(&bar.tile_full[stage]);
+  }
+
+  __device__ void run() {
+    int t = static_cast<int>(blockIdx.x);
+#pragma unroll 1
+    while (t < p.tiles) {
+      const flash_cuda::Work work = work_of(p, t);
+      const Steps range = steps_of<Shape::kTileM>(p.shape, work.tile * kBackwardKeys);
+      if (range.count > 0) {  // keys that no query sees are the host's business
+        announce(work, range);
+        load_tile(work, range);
+        ++tiles;
+      }
+      t = static_cast<int>(gridDim.x) + atomicAdd(p.counter, 1);
+    }
+    announce({}, {});
+  }
+};
 
 /// One consumer warpgroup: its accumulators, its place in the rings, and the steps of its pipeline.
 template <typename T, typename Shape>
 struct BackwardConsumer {
   static constexpr int kTileM = Shape::kTileM;
-  static constexpr int kStages = Shape::kStages;
 
   const BackwardParams& p;
   char* shared;
-  BackwardBarriers<kStages>& bar;
+  BackwardBarriers& bar;
   int group;
   int thread;
-  int first_row;      // of this thread, among all keys; the other one is eight below
-  int unmasked_from;  // query tiles from here on, up to unmasked_to, see every key of the block
-  int unmasked_to;
-  StageRing<kStages> ring;
+  int tiles = 0;  // finished so far
+  int steps = 0;
+  int query0;
+  int left;      // steps of the tile
+  float* slice;  // this thread's part of the step's dQ
   float dk[Shape::kHeadDim / 2];
   float dv[Shape::kHeadDim / 2];
   float s[kTileM / 2];
@@ -73,179 +126,199 @@ struct BackwardConsumer {
   std::uint32_t weights[kTileM / 4];    // P^T, packed
   std::uint32_t gradients[kTileM / 4];  // dS^T, packed
 
-  __device__ const char* own_keys() const { return shared + group * 64 * 128; }
-  __device__ const char* query(int stage) const { return shared + Shape::kQueryAt + stage * Shape::kQueryBytes; }
-  __device__ const char* output(int stage) const { return shared + Shape::kOutputAt + stage * Shape::kQueryBytes; }
+  __device__ const BackwardTile& tile() const { return bar.tile[stage_of(tiles)]; }
+  __device__ const char* key_tile() const { return shared + stage_of(tiles) * Shape::kKeyBytes; }
+  __device__ const char* query() const { return shared + Shape::kQueryAt + stage_of(steps) * Shape::kQueryBytes; }
+  __device__ const char* output() const { return shared + Shape::kOutputAt + stage_of(steps) * Shape::kQueryBytes; }
+  __device__ const float* stats(int at) const {
+    return reinterpret_cast<const float*>(shared + at + stage_of(steps) * Shape::kStatBytes) + 2 * (thread % 4);
+  }
+  /// This thread's first row, among all keys; the other one is eight below.
+  __device__ int first_row() const { return tile().key0 + group * 64 + thread / 32 * 16 + thread % 32 / 4; }
 
-  __device__ void issue_scores(const StageRing<kStages>& at) {
-    barrier_wait(&bar.query_full[at.index], at.phase);
+  /// Takes the tile that `tiles` counts up to; false when there is none.
+  __device__ bool fetch(int count) {
+    barrier_wait(&bar.tile_full[stage_of(count)], parity_of(count));
+    return bar.tile[stage_of(count)].steps > 0;
+  }
+
+  __device__ void start() {
+    const BackwardTile& now = tile();
+    query0 = now.query0;
+    left = now.steps;
+    const long long head = static_cast<long long>(now.batch) * p.shape.heads + now.kv_head * p.shape.group;
+    slice = p.dq_sum + (head * p.rows + now.query0) * Shape::kHeadDim + group * kSliceFloats + thread * 4;
+  }
+
+  /// To the next step of the tile: the next queries, or the first of the next head of the group.
+  __device__ void advance() {
+    --left;
+    query0 += kTileM;
+    slice += 2 * kSliceFloats;
+    if (query0 == tile().query_end) {
+      query0 = tile().query0;
+      slice += (p.rows - (tile().query_end - query0)) * static_cast<long long>(Shape::kHeadDim);
+    }
+  }
+
+  /// S of a step. Not `exists`: there is no such step, s becomes anything.
+  __device__ void issue_scores(int tile_count, int step_count, bool exists, bool first_of_tile) {
+    if (exists) {
+      if (first_of_tile) barrier_wait(&bar.key_full[stage_of(tile_count)], parity_of(tile_count));
+      barrier_wait(&bar.query_full[stage_of(step_count)], parity_of(step_count));
+    }
     products_fence();
-    key_product<T, Shape>(s, own_keys(), query(at.index));
+    key_product<T, Shape>(s, shared + stage_of(tile_count) * Shape::kKeyBytes + group * 64 * 128,
+                          shared + Shape::kQueryAt + stage_of(step_count) * Shape::kQueryBytes);
     products_commit();
   }
 
-  __device__ void issue_output_products() {
-    barrier_wait(&bar.output_full[ring.index], ring.phase);
+  __device__ void issue_output_products(bool first_of_tile) {
+    if (first_of_tile) barrier_wait(&bar.value_full[stage_of(tiles)], parity_of(tiles));
+    barrier_wait(&bar.output_full[stage_of(steps)], parity_of(steps));
     products_fence();
-    key_product<T, Shape>(dp, own_keys() + Shape::kValueAt, output(ring.index));
+    key_product<T, Shape>(dp, key_tile() + Shape::kValueAt + group * 64 * 128, output());
+    products_commit();
+  }
+
+  __device__ void issue_values(int accumulate) {
+    products_fence();
+    query_product<T, Shape>(dv, weights, output(), accumulate);
     products_commit();
   }
 
   /// dS K of this consumer's slice, then dK += dS^T Q.
-  __device__ void issue_gradient_products(const char* scores) {
+  __device__ void issue_gradient_products(const char* scores, int accumulate) {
     products_fence();
     if constexpr (Shape::kSliceByRows) {
-      slice_product<T>(dq, scores + group * kBackwardKeys * 128, shared);
+      slice_product<T>(dq, scores + group * kBackwardKeys * 128, key_tile());
     } else {
-      slice_product<T>(dq, scores, shared + group * kBackwardKeys * 128);
+      slice_product<T>(dq, scores, key_tile() + group * kBackwardKeys * 128);
     }
     products_commit();
-    query_product<T, Shape>(dk, gradients, query(ring.index));
+    query_product<T, Shape>(dk, gradients, query(), accumulate);
     products_commit();
   }
 
-  __device__ void issue_values(bool masked, int query) {
+  /// P^T, packed, from the scores.
+  __device__ void soften(bool masked) {
+    probabilities_of<kTileM>(s, stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
     pack_scores<T, kTileM>(s, weights);
-    if (masked) hide<kTileM>(weights, p.shape, first_row, query);
-    products_fence();
-    query_product<T, Shape>(dv, weights, output(ring.index));
-    products_commit();
+    if (masked) hide<kTileM>(weights, p.shape, first_row(), query0 + 2 * (thread % 4));
   }
 
-  /// P^T in s, dV += P^T dO under way; then dS^T in dp and in shared memory.
-  __device__ void soften(int query0, char* scores) {
-    const int column = 2 * (thread % 4);
-    const bool masked = query0 < unmasked_from || query0 + kTileM > unmasked_to;
-    const float* lse = reinterpret_cast<const float*>(shared + Shape::kLseAt + ring.index * Shape::kStatBytes);
-    probabilities_of<kTileM>(s, lse + column, p.shape.scale * flash_cuda::kLog2e);
-    if constexpr (Shape::kEarlyValues) issue_values(masked, query0 + column);
-    products_wait<(Shape::kEarlyValues ? 1 : 0)>();
-    pin(dp);
-    const float* delta = reinterpret_cast<const float*>(shared + Shape::kDeltaAt + ring.index * Shape::kStatBytes);
-    gradients_of<kTileM>(dp, s, delta + column);
+  /// dS^T, packed and in shared memory, from dP^T and P^T.
+  __device__ void differentiate(bool masked, char* scores) {
+    gradients_of<T, kTileM>(dp, weights, stats(Shape::kDeltaAt));
     pack_scores<T, kTileM>(dp, gradients);
-    if (masked) hide<kTileM>(gradients, p.shape, first_row, query0 + column);
-    if constexpr (!Shape::kEarlyValues) issue_values(masked, query0 + column);
+    if (masked) hide<kTileM>(gradients, p.shape, first_row(), query0 + 2 * (thread % 4));
     store_scores<kTileM>(scores, gradients, group * 64 + thread / 32 * 16, thread % 32);
   }
 
-  /// One query tile, whose scores are in s on entry; kMore: those of the next one are on exit.
-  template <bool kMore>
-  __device__ void step(int query0, float* slice) {
-    issue_output_products();
+  /// One query tile, whose scores are in s on entry; those of the next one are in s on exit, if it `exists`.
+  __device__ void step(bool first_of_tile, bool last_of_tile, bool exists) {
+    const bool masked = query0 < tile().unmasked_from || query0 + kTileM > tile().unmasked_to;
     // Two tiles of dS: whoever overwrites one has passed the barrier after which nobody reads it any more.
-    char* scores = shared + Shape::kScoreAt + ring.index * Shape::kScoreBytes;
-    soften(query0, scores);
+    char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
+    issue_output_products(first_of_tile);
+    soften(masked);
+    issue_values(first_of_tile ? 0 : 1);
+    products_wait<1>();
+    pin(dp);
+    differentiate(masked, scores);
     fence_async_proxy();
     named_sync<256>(kScoreBarrier);
-    issue_gradient_products(scores);
+    issue_gradient_products(scores, first_of_tile ? 0 : 1);
     products_wait<2>();
     pin(dv);
-    if (thread == 0) barrier_arrive(&bar.output_empty[ring.index]);
-    StageRing<kStages> next = ring;
-    if constexpr (kMore) {
-      next.advance();
-      issue_scores(next);
-    }
-    products_wait<kMore ? 2 : 1>();
+    if (thread == 0) barrier_arrive(&bar.output_empty[stage_of(steps)]);
+    issue_scores(tiles + (last_of_tile ? 1 : 0), steps + 1, exists, last_of_tile);
+    products_wait<2>();
     pin(dq);
     add_slice(slice, dq);
     products_wait<0>();
     pin(dk);
-    if constexpr (kMore) pin(s);
-    if (thread == 0) barrier_arrive(&bar.query_empty[ring.index]);
-    ring = next;
+    pin(s);
+    if (thread == 0) {
+      barrier_arrive(&bar.query_empty[stage_of(steps)]);
+      if (last_of_tile) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
+    }
+    ++steps;
   }
 
-  __device__ void run(const flash_cuda::Work& work, const Steps& steps) {
-    if (steps.count == 0) return;
-    barrier_wait(&bar.key_full, 0);
-    issue_scores(ring);
+  /// Writes one gradient of the tile's keys.
+  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const Gradient& gradient, float scale) const {
+    T* out = static_cast<T*>(gradient.data) + tile().batch * gradient.batch + tile().kv_head * gradient.head;
+    store_rows<T, Shape::kHeadDim>(out, gradient.row, first_row(), p.shape.seq_k, x, scale);
+  }
+
+  __device__ void run() {
+    if (!fetch(0)) return;
+    start();
+    issue_scores(0, 0, true, true);
     products_wait<0>();
     pin(s);
-    barrier_wait(&bar.value_full, 0);
-    const long long head = static_cast<long long>(work.batch) * p.shape.heads + work.head_in_batch * p.shape.group;
-    const int slices = p.rows / kTileM * 2;
-    float* slice = p.dq_sum + (head * slices + steps.begin * 2 + group) * kSliceFloats + thread * 4;
-    const int end = (steps.begin + steps.tiles) * kTileM;
-    int query0 = steps.begin * kTileM;
+    bool first_of_tile = true;
 #pragma unroll 1
-    for (int left = steps.count; left > 1; --left) {
-      step<true>(query0, slice);
-      slice += 2 * kSliceFloats;
-      query0 += kTileM;
-      if (query0 == end) {  // the next head of the group
-        query0 = steps.begin * kTileM;
-        slice += static_cast<long long>(slices - 2 * steps.tiles) * kSliceFloats;
+    for (;;) {
+      const bool last_of_tile = left == 1;
+      const bool exists = !last_of_tile || fetch(tiles + 1);
+      step(first_of_tile, last_of_tile, exists);
+      first_of_tile = last_of_tile;
+      if (!last_of_tile) {
+        advance();
+        continue;
       }
+      store(dv, p.dv, 1.f);
+      store(dk, p.dk, p.shape.scale);
+      barrier_arrive(&bar.tile_empty[stage_of(tiles)]);
+      ++tiles;
+      if (!exists) return;
+      start();
     }
-    step<false>(query0, slice);
   }
 };
 
-/// Writes one gradient of the block's keys.
-template <typename T, int kHeadDim>
-__device__ inline void store_gradient(const float (&x)[kHeadDim / 2], const Gradient& gradient,
-                                      const flash_cuda::Work& work, int row, int rows, float scale) {
-  T* out = static_cast<T*>(gradient.data) + work.batch * gradient.batch + work.head_in_batch * gradient.head;
-  store_rows<T, kHeadDim>(out, gradient.row, row, rows, x, scale);
+__device__ inline void init_barriers(BackwardBarriers& bar) {
+  for (int i = 0; i < 2; ++i) {
+    for (std::uint64_t* full : {bar.key_full, bar.value_full, bar.query_full, bar.output_full, bar.tile_full}) {
+      barrier_init(full + i, 1);
+    }
+    for (std::uint64_t* empty : {bar.key_empty, bar.query_empty, bar.output_empty}) barrier_init(empty + i, 2);
+    barrier_init(&bar.tile_empty[i], 256);
+  }
+  fence_barrier_init();
 }
 
 template <typename T, typename Shape>
-__device__ inline void consume_backward(const BackwardParams& p, char* shared, const flash_cuda::Work& work,
-                                        const Steps& steps, BackwardBarriers<Shape::kStages>& bar) {
-  BackwardConsumer<T, Shape> consumer{p, shared, bar};
-  consumer.group = static_cast<int>(threadIdx.x) / 128 - 1;
-  consumer.thread = static_cast<int>(threadIdx.x) % 128;
-  const int thread = consumer.thread;
-  consumer.first_row = work.tile * kBackwardKeys + consumer.group * 64 + thread / 32 * 16 + thread % 32 / 4;
-  const bool tail = (work.tile + 1) * kBackwardKeys > p.shape.seq_k;
-  consumer.unmasked_from = tail ? INT_MAX : steps.last_key.begin;
-  // A last query tile that is not full has rows of zeros, whose P is zero: no mask.
-  consumer.unmasked_to = steps.first_key.end == p.shape.seq_q ? INT_MAX : steps.first_key.end;
-#pragma unroll
-  for (int i = 0; i < Shape::kHeadDim / 2; ++i) consumer.dk[i] = consumer.dv[i] = 0.f;
-  consumer.run(work, steps);
-  store_gradient<T, Shape::kHeadDim>(consumer.dv, p.dv, work, consumer.first_row, p.shape.seq_k, 1.f);
-  store_gradient<T, Shape::kHeadDim>(consumer.dk, p.dk, work, consumer.first_row, p.shape.seq_k, p.shape.scale);
-}
-
-template <typename T, int kHeadDim, int kTileM, int kStages>
 __global__ void __launch_bounds__(384, 1)
     backward_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
                     const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_dout,
                     const BackwardParams p) {
-  using Shape = BackwardShape<kHeadDim, kTileM, kStages>;
   extern __shared__ char raw[];
   char* shared = raw + ((1024 - (shared_address(raw) & 1023)) & 1023);
-  __shared__ BackwardBarriers<kStages> bar;
+  __shared__ BackwardBarriers bar;
   if (threadIdx.x == 0) {
     prefetch_map(&map_q);
     prefetch_map(&map_k);
     prefetch_map(&map_v);
     prefetch_map(&map_dout);
-    barrier_init(&bar.key_full, 1);
-    barrier_init(&bar.value_full, 1);
-    for (int i = 0; i < kStages; ++i) {
-      barrier_init(&bar.query_full[i], 1);
-      barrier_init(&bar.output_full[i], 1);
-      barrier_init(&bar.query_empty[i], 2);
-      barrier_init(&bar.output_empty[i], 2);
-    }
-    fence_barrier_init();
+    init_barriers(bar);
   }
   __syncthreads();
-  const flash_cuda::Work work = flash_cuda::decode_work(p.order, p.shape.heads / p.shape.group);
-  const Steps steps = steps_of<kTileM>(p.shape, work.tile * kBackwardKeys);
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   if (warpgroup == 0) {
-    give_registers<24>();
+    give_registers<32>();
     if (threadIdx.x == 0) {
-      produce_backward<Shape>(p, &map_q, &map_k, &map_v, &map_dout, shared, work, steps, bar);
+      BackwardProducer<Shape> producer{p, &map_q, &map_k, &map_v, &map_dout, shared, bar};
+      producer.run();
     }
   } else {
     take_registers<240>();
-    consume_backward<T, Shape>(p, shared, work, steps, bar);
+    BackwardConsumer<T, Shape> consumer{p, shared, bar};
+    consumer.group = warpgroup - 1;
+    consumer.thread = static_cast<int>(threadIdx.x) % 128;
+    consumer.run();
   }
 }
 

@@ -17,6 +17,7 @@ struct RowsParams {
   float* stat_lse;   // BackwardParams::lse
   float* stat_delta;
   float* dq_sum;
+  int* counter;  // BackwardParams::counter
   int heads, seq_q;
   int rows;            // per head, whole tiles
   long long all_rows;  // batch * heads * rows
@@ -40,9 +41,11 @@ __device__ inline float2 unpack(std::uint32_t pair) {
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) {
   constexpr int kLanes = kHeadDim / 8;
-  const long long index = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
+  // From the last row to the first: what the backward reads and adds to first is what was last in the L2 cache.
+  const long long index = static_cast<long long>(gridDim.x - 1 - blockIdx.x) * 256 + threadIdx.x;
   const long long row = index / kLanes;
   const int lane = static_cast<int>(index % kLanes);
+  if (index == 0) *p.counter = 0;
   if (row >= p.all_rows) return;
   const long long head = row / p.rows;
   const int query = static_cast<int>(row - head * p.rows);
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
   if (query < p.seq_q) {
     const T* o = static_cast<const T*>(p.o.data) + batch * p.o.batch + in_batch * p.o.head + query * p.o.row;
     const T* g = static_cast<const T*>(p.dout.data) + batch * p.dout.batch + in_batch * p.dout.head + query * p.dout.row;
-    const uint4 x = *reinterpret_cast<const uint4*>(o + lane * 8);
+    const uint4 x = __ldcs(reinterpret_cast<const uint4*>(o + lane * 8));
     const uint4 y = *reinterpret_cast<const uint4*>(g + lane * 8);
     const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w};
     const std::uint32_t ys[4] = {y.x, y.y, y.z, y.w};
@@ -75,10 +78,23 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
   }
 }
 
+/// One block per tile of keys: zeros where no query sees any of them, the tiles that the backward leaves out.
+template <int kHeadDim, int kTileM>
+__global__ void __launch_bounds__(128) backward_unseen_kernel(const BackwardParams p) {
+  const flash_cuda::Work work = work_of(p, static_cast<int>(blockIdx.x));
+  const int row = work.tile * kBackwardKeys + static_cast<int>(threadIdx.x);
+  if (steps_of<kTileM>(p.shape, work.tile * kBackwardKeys).count > 0 || row >= p.shape.seq_k) return;
+  for (const Gradient& gradient : {p.dk, p.dv}) {
+    char* out = static_cast<char*>(gradient.data) +
+                2 * (work.batch * gradient.batch + work.head_in_batch * gradient.head + row * gradient.row);
+    for (int i = 0; i < kHeadDim / 8; ++i) *reinterpret_cast<uint4*>(out + i * 16) = make_uint4(0, 0, 0, 0);
+  }
+}
+
 /// One block per slice: dq = scale * dq_sum.
 template <typename T, int kHeadDim, int kTileM>
 __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRowsParams p) {
-  const long long slice = blockIdx.x;
+  const long long slice = gridDim.x - 1 - blockIdx.x;  // what the backward added to last first
   const long long head = slice / p.slices;
   const int in_head = static_cast<int>(slice - head * p.slices);
   const long long batch = head / p.heads;
@@ -87,7 +103,7 @@ __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRows
   float x[32];
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const float4 four = sum[j * 128];
+    const float4 four = __ldcs(sum + j * 128);
     x[4 * j] = four.x;
     x[4 * j + 1] = four.y;
     x[4 * j + 2] = four.z;
