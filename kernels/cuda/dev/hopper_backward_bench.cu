@@ -88,7 +88,7 @@ struct Case {
   Problem p;
   Element *q, *k, *v, *o, *dout, *dq, *dk, *dv;
   float *lse, *stat_lse, *stat_delta, *dq_sum;
-  int* counter;
+  int *counter, *turns;
   std::int64_t queries, keys;  // elements
   std::vector<void*> owned;
 
@@ -100,8 +100,8 @@ struct Case {
     k = make<Element>(keys), v = make<Element>(keys), dk = make<Element>(keys), dv = make<Element>(keys);
     lse = make<float>(p.batch * p.heads * p.seq_q);
     stat_lse = make<float>(padded), stat_delta = make<float>(padded), dq_sum = make<float>(padded * p.head_dim);
-    counter = make<int>(1);
-    owned = {counter, q, k, v, o, dout, dq, dk, dv, lse, stat_lse, stat_delta, dq_sum};
+    counter = make<int>(1), turns = make<int>(padded / 32);
+    owned = {counter, turns, q, k, v, o, dout, dq, dk, dv, lse, stat_lse, stat_delta, dq_sum};
   }
   ~Case() {
     for (void* data : owned) cudaFree(data);
@@ -113,9 +113,9 @@ struct Case {
   }
 };
 
-template <int D, int M>
+template <int D, int M, bool kOrdered>
 struct Launcher {
-  using Shape = hp::BackwardShape<D, M>;
+  using Shape = hp::BackwardShape<D, M, kOrdered>;
   CUtensorMap q, k, v, dout;
   hp::BackwardParams params{};
   hp::RowsParams rows{};
@@ -124,8 +124,8 @@ struct Launcher {
 
   explicit Launcher(const Case& c) {
     const Problem& p = c.p;
-    CHECK_CUDA(cudaFuncSetAttribute(hp::backward_kernel<Element, Shape>,
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
+    CHECK_CUDA(cudaFuncSetAttribute(hp::backward_kernel<Element, Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    Shape::kSharedBytes));
     if (!hp::make_tensor_map(q, c.tensor(c.q, true), M) || !hp::make_tensor_map(k, c.tensor(c.k, false), 128) ||
         !hp::make_tensor_map(v, c.tensor(c.v, false), 128) || !hp::make_tensor_map(dout, c.tensor(c.dout, true), M)) {
       std::printf("no tensor map\n");
@@ -133,13 +133,13 @@ struct Launcher {
     }
     const int tiles_m = static_cast<int>((p.seq_q + M - 1) / M);
     const int sq = static_cast<int>(p.seq_q), sk = static_cast<int>(p.seq_k), h = static_cast<int>(p.heads);
-    params.shape = {h, static_cast<int>(p.heads / p.kv_heads), sq, sk, D, p.causal, static_cast<int>(p.window_left),
-                    p.scale, 0.f, 0};
+    params.shape = {h,        static_cast<int>(p.heads / p.kv_heads), sq,      sk,  D,
+                    p.causal, static_cast<int>(p.window_left),        p.scale, 0.f, 0};
     params.order.tiles = static_cast<int>((p.seq_k + 127) / 128);
     params.order.heads = p.batch * p.kv_heads;
     const std::int64_t head_bytes = 8 * p.seq_q * D * (p.heads / p.kv_heads);
-    params.order.section = static_cast<int>(
-        std::clamp<std::int64_t>((std::int64_t{32} << 20) / head_bytes, 1, params.order.heads));
+    params.order.section =
+        static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / head_bytes, 1, params.order.heads));
     if (const char* text = std::getenv("SECTION")) params.order.section = std::atoi(text);
     params.rows = tiles_m * M;
     params.lse = c.stat_lse;
@@ -148,10 +148,23 @@ struct Launcher {
     const long long sd = p.seq_k * D, qd = p.seq_q * D;
     params.tiles = static_cast<int>(params.order.tiles * params.order.heads);
     params.counter = c.counter;
+    params.turns = c.turns;
+    params.k = {c.k, p.kv_heads * p.seq_k * D, p.seq_k * D, D};
     params.dk = {c.dk, p.kv_heads * sd, sd, D};
     params.dv = {c.dv, p.kv_heads * sd, sd, D};
-    rows = {{c.o, p.heads * qd, qd, D}, {c.dout, p.heads * qd, qd, D}, c.lse, c.stat_lse, c.stat_delta, c.dq_sum, c.counter,
-            h, sq, params.rows, p.batch * p.heads * params.rows};
+    rows = {{c.o, p.heads * qd, qd, D},
+            {c.dout, p.heads * qd, qd, D},
+            c.lse,
+            c.stat_lse,
+            c.stat_delta,
+            c.dq_sum,
+            c.counter,
+            c.turns,
+            kOrdered ? p.batch * p.heads * params.rows / M * 2 : 0,
+            h,
+            sq,
+            params.rows,
+            p.batch * p.heads * params.rows};
     convert = {c.dq_sum, c.dq, p.heads * qd, qd, D, h, sq, tiles_m * 2, p.scale};
     cudaDeviceProp prop{};
     CHECK_CUDA(cudaGetDeviceProperties(&prop, 0));
@@ -190,7 +203,7 @@ double error_of(const Element* data, const double* truth, std::int64_t n) {
   return error;
 }
 
-template <int D, int M>
+template <int D, int M, bool kOrdered>
 void check(Problem p, const char* note) {
   static std::uint64_t seed = 1;
   p.head_dim = D;
@@ -217,7 +230,7 @@ void check(Problem p, const char* note) {
   narrow<<<blocks(c.queries), 256>>>(o, c.o, c.queries);
   narrow<<<blocks(rows), 256>>>(lse, c.lse, rows);
   CHECK_CUDA(cudaDeviceSynchronize());
-  Launcher<D, M> launch(c);
+  Launcher<D, M, kOrdered> launch(c);
   launch(nullptr);
   CHECK_CUDA(cudaGetLastError());
   CHECK_CUDA(cudaDeviceSynchronize());
@@ -225,7 +238,7 @@ void check(Problem p, const char* note) {
   bool bad = false;
   for (const double error : errors) bad = bad || !(error <= 2e-2);
   failures += bad;
-  std::printf("D%d M%d B%lld H%lld/%lld Sq%lld Sk%lld c%d w%lld %s: dq %.1e dk %.1e dv %.1e%s\n", D, M,
+  std::printf("D%d M%d o%d B%lld H%lld/%lld Sq%lld Sk%lld c%d w%lld %s: dq %.1e dk %.1e dv %.1e%s\n", D, M, kOrdered,
               static_cast<long long>(p.batch), static_cast<long long>(p.heads), static_cast<long long>(p.kv_heads),
               static_cast<long long>(p.seq_q), static_cast<long long>(p.seq_k), p.causal,
               static_cast<long long>(p.window_left), note, errors[0], errors[1], errors[2], bad ? " BAD" : "");
@@ -233,24 +246,24 @@ void check(Problem p, const char* note) {
   for (double* data : {o, lse, delta, dq, dk, dv}) cudaFree(data);
 }
 
-template <int D, int M>
+template <int D, int M, bool kOrdered>
 void run_checks() {
   const auto make_problem = [](std::int64_t b, std::int64_t h, std::int64_t kv, std::int64_t sq, std::int64_t sk,
                                bool causal, std::int64_t window) {
     return Problem{b, h, kv, sq, sk, D, Dtype::kBf16, causal, window, 1.f};
   };
-  check<D, M>(make_problem(1, 1, 1, 128, 128, false, -1), "one");
-  check<D, M>(make_problem(2, 3, 3, 512, 512, false, -1), "full");
-  check<D, M>(make_problem(2, 3, 3, 1024, 1024, true, -1), "causal");
-  check<D, M>(make_problem(1, 2, 2, 333, 217, false, -1), "odd");
-  check<D, M>(make_problem(1, 2, 2, 333, 333, true, -1), "odd causal");
-  check<D, M>(make_problem(1, 2, 2, 190, 317, true, -1), "more keys");
-  check<D, M>(make_problem(1, 2, 2, 417, 130, true, -1), "empty rows");
-  check<D, M>(make_problem(2, 4, 2, 300, 300, true, 37), "window gqa");
-  check<D, M>(make_problem(2, 4, 1, 200, 300, false, 100), "window");
-  check<D, M>(make_problem(1, 2, 2, 100, 700, true, 50), "unseen keys");
-  check<D, M>(make_problem(2, 2, 2, 1, 1, true, -1), "one row");
-  check<D, M>(make_problem(8, 16, 16, 640, 640, true, -1), "many");
+  check<D, M, kOrdered>(make_problem(1, 1, 1, 128, 128, false, -1), "one");
+  check<D, M, kOrdered>(make_problem(2, 3, 3, 512, 512, false, -1), "full");
+  check<D, M, kOrdered>(make_problem(2, 3, 3, 1024, 1024, true, -1), "causal");
+  check<D, M, kOrdered>(make_problem(1, 2, 2, 333, 217, false, -1), "odd");
+  check<D, M, kOrdered>(make_problem(1, 2, 2, 333, 333, true, -1), "odd causal");
+  check<D, M, kOrdered>(make_problem(1, 2, 2, 190, 317, true, -1), "more keys");
+  check<D, M, kOrdered>(make_problem(1, 2, 2, 417, 130, true, -1), "empty rows");
+  check<D, M, kOrdered>(make_problem(2, 4, 2, 300, 300, true, 37), "window gqa");
+  check<D, M, kOrdered>(make_problem(2, 4, 1, 200, 300, false, 100), "window");
+  check<D, M, kOrdered>(make_problem(1, 2, 2, 100, 700, true, 50), "unseen keys");
+  check<D, M, kOrdered>(make_problem(2, 2, 2, 1, 1, true, -1), "one row");
+  check<D, M, kOrdered>(make_problem(8, 16, 16, 640, 640, true, -1), "many");
 }
 
 template <typename F>
@@ -283,12 +296,11 @@ double time_us(F&& launch, int most) {
 constexpr double kBars[2][2][6] = {{{328, 420, 474, 502, 502, 524}, {193, 301, 416, 471, 510, 510}},
                                    {{354, 489, 524, 565, 597, 598}, {223, 359, 462, 526, 562, 593}}};
 
-template <int D, int M>
+template <int D, int M, bool kOrdered>
 void time_grid(const std::vector<int>& lengths) {
   for (int causal = 0; causal < 2; ++causal) {
     for (const int seq : lengths) {
-      const Problem p{16384 / seq,  2048 / D,    2048 / D, seq, seq, D, Dtype::kBf16,
-                      causal != 0, -1, default_scale(D)};
+      const Problem p{16384 / seq, 2048 / D, 2048 / D, seq, seq, D, Dtype::kBf16, causal != 0, -1, default_scale(D)};
       Case c(p);
       fill_normal<<<blocks(c.queries), 256>>>(c.q, nullptr, c.queries, 1);
       fill_normal<<<blocks(c.queries), 256>>>(c.o, nullptr, c.queries, 2);
@@ -297,12 +309,13 @@ void time_grid(const std::vector<int>& lengths) {
       fill_normal<<<blocks(c.keys), 256>>>(c.v, nullptr, c.keys, 5);
       const std::int64_t rows = p.batch * p.heads * p.seq_q;
       fill_constant<<<blocks(rows), 256>>>(c.lse, rows, logf(static_cast<float>(seq)) + 0.5f);
-      Launcher<D, M> launch(c);
+      Launcher<D, M, kOrdered> launch(c);
       const double us = time_us([&] { launch(nullptr); }, 15);
       const double rows_us = time_us([&] { launch.prepare(nullptr); }, 7);
       const double main_us = time_us(
           [&] {
             cudaMemsetAsync(c.counter, 0, 4, nullptr);
+            cudaMemsetAsync(c.turns, 0, rows / M * 8, nullptr);
             launch.main(nullptr);
           },
           7);
@@ -311,9 +324,11 @@ void time_grid(const std::vector<int>& lengths) {
       int cell = 0;
       while (512 << cell < seq) ++cell;
       const double bar = kBars[D == 128][causal][std::min(cell, 5)];
-      std::printf("D%d M%d c%d S%d: %.0f us, %.0f TFLOP/s, %.2f of the bar %.0f | rows %.0f main %.0f (%.0f) convert %.0f\n",
-                  D, M, causal, seq, us, flops / us * 1e-6, flops / us * 1e-6 / bar, bar, rows_us, main_us,
-                  flops / main_us * 1e-6, finish_us);
+      std::printf(
+          "D%d M%d o%d c%d S%d: %.0f us, %.0f TFLOP/s, %.2f of the bar %.0f | rows %.0f main %.0f (%.0f) convert "
+          "%.0f\n",
+          D, M, kOrdered, causal, seq, us, flops / us * 1e-6, flops / us * 1e-6 / bar, bar, rows_us, main_us,
+          flops / main_us * 1e-6, finish_us);
     }
   }
 }
@@ -322,19 +337,26 @@ void time_grid(const std::vector<int>& lengths) {
 }  // namespace attnbench::dev
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   using namespace attnbench::dev;
   const std::string word = argc > 1 ? argv[1] : "";
   if (word == "check") {
-    run_checks<128, 64>();
-    run_checks<64, 128>();
+    run_checks<128, 64, false>();
+    run_checks<64, 128, false>();
+    run_checks<128, 64, true>();
+    run_checks<64, 128, true>();
     std::printf("%d bad\n", failures);
   }
   if (word == "time") {
     std::vector<int> lengths;
     for (int i = 2; i < argc; ++i) lengths.push_back(std::atoi(argv[i]));
     if (lengths.empty()) lengths = {512, 1024, 2048, 4096, 8192, 16384};
-    time_grid<128, 64>(lengths);
-    time_grid<64, 128>(lengths);
+    time_grid<128, 64, false>(lengths);
+    time_grid<64, 128, false>(lengths);
+  }
+  if (word == "ordered") {
+    time_grid<128, 64, true>({512, 2048, 8192});
+    time_grid<64, 128, true>({512, 2048, 8192});
   }
   return failures == 0 ? 0 : 1;
 }

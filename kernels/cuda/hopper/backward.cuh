@@ -12,8 +12,8 @@
 
 namespace attnbench::kernels::hopper {
 
-/// A gradient of keys, [B, Hkv, Sk, D] 16-bit elements with innermost stride 1. Strides in elements.
-struct Gradient {
+/// A tensor of keys, [B, Hkv, Sk, D] 16-bit elements in rows of 16-byte units. Strides in elements.
+struct KeyRows {
   void* data;
   long long batch, head, row;
 };
@@ -26,18 +26,20 @@ struct BackwardParams {
   int rows;                 // Sq rounded up to whole query tiles
   const float* lse;         // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
   const float* delta;       // [B, H, rows]: sum over d of dO O, 0 there
-  float* dq_sum;            // [B, H, rows / 64 * D / 64] slices, each 64 x 64 in the order of an accumulator's registers
-  Gradient dk, dv;
+  float* dq_sum;  // [B, H, rows / 64 * D / 64] slices, each 64 x 64 in the order of an accumulator's registers
+  int* turns;     // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
+  KeyRows k, dk, dv;
 };
 
 inline constexpr int kBackwardKeys = 128;
 inline constexpr int kSliceFloats = 64 * 64;
 
-template <int kHeadDim_, int kTileM_>
+template <int kHeadDim_, int kTileM_, bool kOrdered_>
 struct BackwardShape {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kTileM = kTileM_;  // queries of a step
-  static constexpr int kStages = 2;       // of Q, of dO, and of K and V, so that the next tile's come early
+  static constexpr int kTileM = kTileM_;         // queries of a step
+  static constexpr bool kOrdered = kOrdered_;    // dQ is added up in the order of the keys: bitwise equal over runs
+  static constexpr int kStages = 2;              // of Q, of dO, and of K and V, so that the next tile's come early
   static constexpr int kChunks = kHeadDim / 64;  // 128-byte wide columns of a tile
   static constexpr int kKeyBytes = kBackwardKeys * kHeadDim * 2;
   static constexpr int kQueryBytes = kTileM * kHeadDim * 2;
@@ -96,6 +98,14 @@ __device__ inline Steps steps_of(const flash_cuda::Shape& shape, int key0) {
   steps.tiles = steps.last_key.end > steps.first_key.begin ? end - steps.begin : 0;
   steps.count = steps.tiles * shape.group;
   return steps;
+}
+
+/// How many tiles of keys add to the dQ of a query tile before tile `index` does.
+template <int kTileM>
+__device__ inline int turn_of(const flash_cuda::Shape& shape, int index, int query0) {
+  if (shape.window < 0) return index;
+  const int first_seen = query0 + shape.seq_k - shape.seq_q - shape.window;
+  return index - max(first_seen, 0) / kBackwardKeys;
 }
 
 /// Which keys a tile has: sections of heads, within one the first keys first (a causal mask shows them to the most
@@ -167,6 +177,7 @@ __device__ inline void pack_scores(const float (&x)[kTileM / 2], std::uint32_t (
 /// dS^T of this warp's 16 keys into the block's tile: [128 keys][64 queries] chunks of swizzled 128-byte rows.
 template <int kTileM>
 __device__ inline void store_scores(char* tile, const std::uint32_t (&x)[kTileM / 4], int first_key, int lane) {
+  asm volatile("" : "+r"(lane));  // addresses are cheaper computed again than kept
   const int row = first_key + lane / 8 % 2 * 8 + lane % 8;
 #pragma unroll
   for (int k = 0; k < kTileM / 16; ++k) {
@@ -184,7 +195,7 @@ __device__ inline std::uint32_t tile_operand(const void* pointer, int leading_by
   return low;
 }
 
-__device__ inline std::uint64_t operand_at(std::uint32_t low, int bytes) {
+__device__ inline std::uint64_t operand_step(std::uint32_t low, int bytes) {
   constexpr std::uint64_t kHigh = (std::uint64_t{1} << 62) | (std::uint64_t{1024 >> 4} << 32);
   return kHigh | (low + static_cast<std::uint32_t>(bytes >> 4));
 }
@@ -196,8 +207,8 @@ __device__ inline void key_product(float (&x)[Shape::kTileM / 2], const char* a,
   const std::uint32_t right = tile_operand(b);
 #pragma unroll
   for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
-    Product<Shape::kTileM, T>::ss(x, operand_at(left, (k / 4) * kBackwardKeys * 128 + (k % 4) * 32),
-                                  operand_at(right, (k / 4) * Shape::kTileM * 128 + (k % 4) * 32), k > 0);
+    Product<Shape::kTileM, T>::ss(x, operand_step(left, (k / 4) * kBackwardKeys * 128 + (k % 4) * 32),
+                                  operand_step(right, (k / 4) * Shape::kTileM * 128 + (k % 4) * 32), k > 0);
   }
 }
 
@@ -209,7 +220,7 @@ __device__ inline void query_product(float (&sum)[Shape::kHeadDim / 2], const st
 #pragma unroll
   for (int k = 0; k < Shape::kTileM / 16; ++k) {
     Product<Shape::kHeadDim, T>::rs(sum, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3],
-                                    operand_at(right, k * 2048), k > 0 ? 1 : accumulate);
+                                    operand_step(right, k * 2048), k > 0 ? 1 : accumulate);
   }
 }
 
@@ -220,11 +231,12 @@ __device__ inline void slice_product(float (&dq)[32], const char* scores, const 
   const std::uint32_t right = tile_operand(keys);
 #pragma unroll
   for (int k = 0; k < kBackwardKeys / 16; ++k) {
-    TransposedProduct<T>::ss(dq, operand_at(left, k * 2048), operand_at(right, k * 2048), k > 0);
+    TransposedProduct<T>::ss(dq, operand_step(left, k * 2048), operand_step(right, k * 2048), k > 0);
   }
 }
 
-/// Adds a slice in the order of its registers, `slice` being this thread's first, so that a warp's stores are 512 contiguous bytes.
+/// Adds a slice in the order of its registers, `slice` being this thread's first, so that a warp's stores are 512
+/// contiguous bytes.
 __device__ inline void add_slice(float* slice, const float (&dq)[32]) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {

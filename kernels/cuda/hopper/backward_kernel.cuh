@@ -6,72 +6,71 @@
 
 #include <climits>
 
-#include "kernels/cuda/hopper/backward.cuh"
+#include "kernels/cuda/hopper/backward_guard.cuh"
 
 namespace attnbench::kernels::hopper {
 
 inline constexpr int kScoreBarrier = 1;  // named: dS of both consumers is in shared memory
+inline constexpr int kGuardBarrier = 2;  // named: the steps of a guard
+inline constexpr int kTurnBarrier = 3;   // named, and the next one: one consumer's part of dQ is added
 
-/// Issues every copy of this block. Order within a tile: K, Q, V, dO, then Q and dO of every further step.
+/// One of two threads that issue copies: K and Q of every step with its lse, or V and dO with delta.
 template <typename Shape>
-struct BackwardProducer {
+struct BackwardStream {
   const BackwardParams& p;
-  const CUtensorMap *map_q, *map_k, *map_v, *map_dout;
-  char* shared;
   BackwardBarriers& bar;
-  int tiles = 0;  // loaded so far
+  const CUtensorMap *map_key, *map_query;
+  const float* stats;
+  char *keys, *queries, *stat_lines;  // in shared memory, first stage of each
+  std::uint64_t *key_full, *full, *empty;
+  int tiles = 0;  // so far
   int steps = 0;
 
-  __device__ void load_keys(const CUtensorMap* map, int at, std::uint64_t* full, const flash_cuda::Work& work) {
-    const int stage = stage_of(tiles);
-    barrier_expect(full + stage, Shape::kKeyBytes);
-#pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(shared + at + stage * Shape::kKeyBytes + c * kBackwardKeys * 128, map, full + stage, c * 64,
-              work.tile * kBackwardKeys, work.head_in_batch, work.batch);
-    }
-  }
-
-  __device__ void load_queries(const CUtensorMap* map, int at, const float* stats, int stats_at, std::uint64_t* full,
-                               std::uint64_t* empty, int query0, int head, int batch) {
+  __device__ void load_step(int query0, int head, int batch) {
     const int stage = stage_of(steps);
     barrier_wait(empty + stage, parity_of(steps) ^ 1);
     barrier_expect(full + stage, Shape::kQueryBytes + Shape::kStatBytes);
 #pragma unroll
     for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(shared + at + stage * Shape::kQueryBytes + c * Shape::kTileM * 128, map, full + stage, c * 64, query0,
+      copy_in(queries + stage * Shape::kQueryBytes + c * Shape::kTileM * 128, map_query, full + stage, c * 64, query0,
               head, batch);
     }
     const unsigned row = static_cast<unsigned>((batch * p.shape.heads + head) * p.rows + query0);
-    copy_line_in(shared + stats_at + stage * Shape::kStatBytes, stats + row, full + stage, Shape::kStatBytes);
+    copy_line_in(stat_lines + stage * Shape::kStatBytes, stats + row, full + stage, Shape::kStatBytes);
+    ++steps;
   }
 
-  __device__ void load_tile(const flash_cuda::Work& work, const Steps& range) {
-    barrier_wait(&bar.key_empty[stage_of(tiles)], parity_of(tiles) ^ 1);
-    load_keys(map_k, 0, bar.key_full, work);
-    int query0 = range.begin * Shape::kTileM;
-    int head = work.head_in_batch * p.shape.group;
-    bool first = true;
+  __device__ void load_tile() {
+    const int stage = stage_of(tiles);
+    const BackwardTile& tile = bar.tile[stage];
+    barrier_wait(&bar.key_empty[stage], parity_of(tiles) ^ 1);
+    barrier_expect(key_full + stage, Shape::kKeyBytes);
+#pragma unroll
+    for (int c = 0; c < Shape::kChunks; ++c) {
+      copy_in(keys + stage * Shape::kKeyBytes + c * kBackwardKeys * 128, map_key, key_full + stage, c * 64, tile.key0,
+              tile.kv_head, tile.batch);
+    }
 #pragma unroll 1
-    while (head < (work.head_in_batch + 1) * p.shape.group) {
-      load_queries(map_q, Shape::kQueryAt, p.lse, Shape::kLseAt, bar.query_full, bar.query_empty, query0, head,
-                   work.batch);
-      if (first) load_keys(map_v, Shape::kValueAt, bar.value_full, work);
-      load_queries(map_dout, Shape::kOutputAt, p.delta, Shape::kDeltaAt, bar.output_full, bar.output_empty, query0,
-                   head, work.batch);
-      first = false;
-      ++steps;
-      query0 += Shape::kTileM;
-      if (query0 == (range.begin + range.tiles) * Shape::kTileM) {
-        query0 = range.begin * Shape::kTileM;
-        ++head;
+    for (int member = 0; member < p.shape.group; ++member) {
+#pragma unroll 1
+      for (int query0 = tile.query0; query0 < tile.query_end; query0 += Shape::kTileM) {
+        load_step(query0, tile.kv_head * p.shape.group + member, tile.batch);
       }
     }
+    ++tiles;
   }
 
-  /// Tells the consumers about a tile; a range of no steps: that there is none.
-  __device__ void announce(const flash_cuda::Work& work, const Steps& range) {
+  /// Tells the others about tile t, if any query sees its keys; the other tiles are the host's business. t beyond the
+  /// last: that there is none.
+  __device__ bool announce(int t) {
     const int stage = stage_of(tiles);
+    Steps range{};
+    flash_cuda::Work work{};
+    if (t < p.tiles) {
+      work = work_of(p, t);
+      range = steps_of<Shape::kTileM>(p.shape, work.tile * kBackwardKeys);
+      if (range.count == 0) return false;
+    }
     barrier_wait(&bar.tile_empty[stage], parity_of(tiles) ^ 1);
     BackwardTile& tile = bar.tile[stage];
     tile.batch = work.batch;
@@ -84,22 +83,29 @@ struct BackwardProducer {
     tile.unmasked_to = range.first_key.end == p.shape.seq_q ? INT_MAX : range.first_key.end;
     tile.steps = range.count;
     barrier_arrive(&bar.tile_full[stage]);
+    return true;
   }
 
-  __device__ void run() {
-    int t = static_cast<int>(blockIdx.x);
+  /// The stream that takes tiles.
+  __device__ void lead() {
 #pragma unroll 1
-    while (t < p.tiles) {
-      const flash_cuda::Work work = work_of(p, t);
-      const Steps range = steps_of<Shape::kTileM>(p.shape, work.tile * kBackwardKeys);
-      if (range.count > 0) {  // keys that no query sees are the host's business
-        announce(work, range);
-        load_tile(work, range);
-        ++tiles;
-      }
+    for (int t = static_cast<int>(blockIdx.x);;) {
+      const bool seen = announce(t);
+      if (t >= p.tiles) return;
+      if (seen) load_tile();
       t = static_cast<int>(gridDim.x) + atomicAdd(p.counter, 1);
     }
-    announce({}, {});
+  }
+
+  __device__ void follow() {
+#pragma unroll 1
+    for (;;) {
+      const int stage = stage_of(tiles);
+      barrier_wait(&bar.tile_full[stage], parity_of(tiles));
+      if (bar.tile[stage].steps == 0) return;
+      load_tile();
+      barrier_arrive(&bar.tile_empty[stage]);
+    }
   }
 };
 
@@ -215,6 +221,71 @@ struct BackwardConsumer {
     store_scores<kTileM>(scores, gradients, group * 64 + thread / 32 * 16, thread % 32);
   }
 
+  /// Takes what is not finite out of Q, dO and K of a masked step, whose S is computed; true if there was any. Then dV
+  /// has its share of it already.
+  __device__ bool guard(bool first_of_tile) {
+    int all = group * 128 + thread;
+    asm volatile("" : "+r"(all));  // so that no address is computed, and kept, outside of this rare branch
+    char* const tiles_of_step[2] = {shared + Shape::kQueryAt + stage_of(steps) * Shape::kQueryBytes,
+                                    shared + Shape::kOutputAt + stage_of(steps) * Shape::kQueryBytes};
+    char* const own_key_tile = shared + stage_of(tiles) * Shape::kKeyBytes;
+    const bool odd = odd_in<T, Shape::kQueryBytes>(tiles_of_step[0], all) |
+                     odd_in<T, Shape::kQueryBytes>(tiles_of_step[1], all) |
+                     odd_in<T, Shape::kKeyBytes>(own_key_tile, all);
+    if (!named_sync_or<kConsumerThreads>(kGuardBarrier, odd)) return false;
+    products_wait<0>();  // the dP of both consumers reads what changes here
+    pin(dp);
+    if (first_of_tile) {
+#pragma unroll
+      for (float& x : dv) x = 0.f;
+    }
+    add_odd<T, Shape>(dv, tiles_of_step[1], p.shape, first_row(), query0, thread % 32);
+    named_sync<kConsumerThreads>(kGuardBarrier);
+    take_out<T, Shape::kQueryBytes>(tiles_of_step[0], all);
+    take_out<T, Shape::kQueryBytes>(tiles_of_step[1], all);
+    take_out<T, Shape::kKeyBytes>(own_key_tile, all);
+    fence_async_proxy();
+    named_sync<kConsumerThreads>(kGuardBarrier);
+    return true;
+  }
+
+  /// Undoes the guard's work on K, once the dQ of both consumers is computed.
+  __device__ void restore_keys() {
+    products_wait<1>();
+    pin(dq);
+    named_sync<kConsumerThreads>(kGuardBarrier);
+    int all = group * 128 + thread;
+    asm volatile("" : "+r"(all));
+    put_back<Shape>(shared + stage_of(tiles) * Shape::kKeyBytes, p.k, tile(), p.shape.seq_k, all);
+    fence_async_proxy();
+    named_sync<kConsumerThreads>(kGuardBarrier);
+  }
+
+  /// Adds this step's dQ. Ordered: after the tiles of keys before this one; those after it are told by end_turn, when
+  /// the last products of the step have given the sums time to arrive.
+  __device__ void add_dq() {
+    if constexpr (Shape::kOrdered) {
+      int* turn = turn_place();
+      const int mine = turn_of<kTileM>(p.shape, tile().key0 / kBackwardKeys, query0);
+      while (load_acquire(turn) != mine) {
+      }
+    }
+    add_slice(slice, dq);
+  }
+
+  __device__ int* turn_place() const {
+    const long long at = (slice - thread * 4 - p.dq_sum) / kSliceFloats;
+    return p.turns + at;
+  }
+
+  __device__ void end_turn() {
+    __threadfence();
+    named_sync<128>(kTurnBarrier + group);
+    if (thread == 0) {
+      store_release(turn_place(), turn_of<kTileM>(p.shape, tile().key0 / kBackwardKeys, query0) + 1);
+    }
+  }
+
   /// One query tile, whose scores are in s on entry; those of the next one are in s on exit, if it `exists`.
   __device__ void step(bool first_of_tile, bool last_of_tile, bool exists) {
     const bool masked = query0 < tile().unmasked_from || query0 + kTileM > tile().unmasked_to;
@@ -222,7 +293,8 @@ struct BackwardConsumer {
     char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
     issue_output_products(first_of_tile);
     soften(masked);
-    issue_values(first_of_tile ? 0 : 1);
+    const bool guarded = masked && guard(first_of_tile);
+    issue_values(first_of_tile && !guarded ? 0 : 1);
     products_wait<1>();
     pin(dp);
     differentiate(masked, scores);
@@ -232,13 +304,15 @@ struct BackwardConsumer {
     products_wait<2>();
     pin(dv);
     if (thread == 0) barrier_arrive(&bar.output_empty[stage_of(steps)]);
+    if (guarded) restore_keys();
     issue_scores(tiles + (last_of_tile ? 1 : 0), steps + 1, exists, last_of_tile);
     products_wait<2>();
     pin(dq);
-    add_slice(slice, dq);
+    add_dq();
     products_wait<0>();
     pin(dk);
     pin(s);
+    if constexpr (Shape::kOrdered) end_turn();
     if (thread == 0) {
       barrier_arrive(&bar.query_empty[stage_of(steps)]);
       if (last_of_tile) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
@@ -247,7 +321,7 @@ struct BackwardConsumer {
   }
 
   /// Writes one gradient of the tile's keys.
-  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const Gradient& gradient, float scale) const {
+  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const KeyRows& gradient, float scale) const {
     T* out = static_cast<T*>(gradient.data) + tile().batch * gradient.batch + tile().kv_head * gradient.head;
     store_rows<T, Shape::kHeadDim>(out, gradient.row, first_row(), p.shape.seq_k, x, scale);
   }
@@ -285,7 +359,7 @@ __device__ inline void init_barriers(BackwardBarriers& bar) {
       barrier_init(full + i, 1);
     }
     for (std::uint64_t* empty : {bar.key_empty, bar.query_empty, bar.output_empty}) barrier_init(empty + i, 2);
-    barrier_init(&bar.tile_empty[i], 256);
+    barrier_init(&bar.tile_empty[i], kConsumerThreads + 1);
   }
   fence_barrier_init();
 }
@@ -308,10 +382,33 @@ __global__ void __launch_bounds__(384, 1)
   __syncthreads();
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   if (warpgroup == 0) {
-    give_registers<32>();
+    give_registers<24>();
     if (threadIdx.x == 0) {
-      BackwardProducer<Shape> producer{p, &map_q, &map_k, &map_v, &map_dout, shared, bar};
-      producer.run();
+      BackwardStream<Shape> stream{p,
+                                   bar,
+                                   &map_k,
+                                   &map_q,
+                                   p.lse,
+                                   shared,
+                                   shared + Shape::kQueryAt,
+                                   shared + Shape::kLseAt,
+                                   bar.key_full,
+                                   bar.query_full,
+                                   bar.query_empty};
+      stream.lead();
+    } else if (threadIdx.x == 32) {
+      BackwardStream<Shape> stream{p,
+                                   bar,
+                                   &map_v,
+                                   &map_dout,
+                                   p.delta,
+                                   shared + Shape::kValueAt,
+                                   shared + Shape::kOutputAt,
+                                   shared + Shape::kDeltaAt,
+                                   bar.value_full,
+                                   bar.output_full,
+                                   bar.output_empty};
+      stream.follow();
     }
   } else {
     take_registers<240>();

@@ -17,7 +17,9 @@ struct RowsParams {
   float* stat_lse;   // BackwardParams::lse
   float* stat_delta;
   float* dq_sum;
-  int* counter;  // BackwardParams::counter
+  int* counter;         // BackwardParams::counter
+  int* turns;           // BackwardParams::turns
+  long long all_turns;  // of them; 0: none
   int heads, seq_q;
   int rows;            // per head, whole tiles
   long long all_rows;  // batch * heads * rows
@@ -46,6 +48,7 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
   const long long row = index / kLanes;
   const int lane = static_cast<int>(index % kLanes);
   if (index == 0) *p.counter = 0;
+  if (index < p.all_turns) p.turns[index] = 0;
   if (row >= p.all_rows) return;
   const long long head = row / p.rows;
   const int query = static_cast<int>(row - head * p.rows);
@@ -56,7 +59,8 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
   float delta = 0.f;
   if (query < p.seq_q) {
     const T* o = static_cast<const T*>(p.o.data) + batch * p.o.batch + in_batch * p.o.head + query * p.o.row;
-    const T* g = static_cast<const T*>(p.dout.data) + batch * p.dout.batch + in_batch * p.dout.head + query * p.dout.row;
+    const T* g =
+        static_cast<const T*>(p.dout.data) + batch * p.dout.batch + in_batch * p.dout.head + query * p.dout.row;
     const uint4 x = __ldcs(reinterpret_cast<const uint4*>(o + lane * 8));
     const uint4 y = *reinterpret_cast<const uint4*>(g + lane * 8);
     const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w};
@@ -84,7 +88,7 @@ __global__ void __launch_bounds__(128) backward_unseen_kernel(const BackwardPara
   const flash_cuda::Work work = work_of(p, static_cast<int>(blockIdx.x));
   const int row = work.tile * kBackwardKeys + static_cast<int>(threadIdx.x);
   if (steps_of<kTileM>(p.shape, work.tile * kBackwardKeys).count > 0 || row >= p.shape.seq_k) return;
-  for (const Gradient& gradient : {p.dk, p.dv}) {
+  for (const KeyRows& gradient : {p.dk, p.dv}) {
     char* out = static_cast<char*>(gradient.data) +
                 2 * (work.batch * gradient.batch + work.head_in_batch * gradient.head + row * gradient.row);
     for (int i = 0; i < kHeadDim / 8; ++i) *reinterpret_cast<uint4*>(out + i * 16) = make_uint4(0, 0, 0, 0);
@@ -111,7 +115,8 @@ __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRows
   }
   const bool by_rows = kTileM == 128;
   const int row = (by_rows ? in_head : in_head / 2) * 64 + thread / 32 * 16 + thread % 32 / 4;
-  T* out = static_cast<T*>(p.dq) + batch * p.batch + (head - batch * p.heads) * p.head + (by_rows ? 0 : in_head % 2 * 64);
+  T* out =
+      static_cast<T*>(p.dq) + batch * p.batch + (head - batch * p.heads) * p.head + (by_rows ? 0 : in_head % 2 * 64);
   store_rows<T, 64>(out, p.row, row, p.seq_q, x, p.scale);
 }
 

@@ -96,6 +96,16 @@ __device__ inline void store_matrices(void* row, std::uint32_t a, std::uint32_t 
                : "memory");
 }
 
+__device__ inline int load_acquire(const int* from) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ inline void store_release(int* to, int x) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
 /// Adds four neighbouring floats to global memory, in no order.
 __device__ inline void add_four(float* target, float a, float b, float c, float d) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(a), "f"(b), "f"(c), "f"(d)

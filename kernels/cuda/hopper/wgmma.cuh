@@ -111,16 +111,17 @@ ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133)
 template <typename T>
 struct TransposedProduct;
 
-#define ATTNBENCH_TRANSPOSED_PRODUCT(T, type)                                                             \
-  template <>                                                                                             \
-  struct TransposedProduct<T> {                                                                           \
-    static __device__ void ss(float (&d)[32], std::uint64_t a, std::uint64_t b, int accumulate) {         \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                           \
-                   "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATTNBENCH_LIST_64     \
-                   "}, %32, %33, p, 1, 1, 1, 1;\n}"                                                       \
-                   : ATTNBENCH_OUT_64                                                                     \
-                   : "l"(a), "l"(b), "r"(accumulate));                                                    \
-    }                                                                                                     \
+#define ATTNBENCH_TRANSPOSED_PRODUCT(T, type)                                                     \
+  template <>                                                                                     \
+  struct TransposedProduct<T> {                                                                   \
+    static __device__ void ss(float (&d)[32], std::uint64_t a, std::uint64_t b, int accumulate) { \
+      asm volatile(                                                                               \
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                            \
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATTNBENCH_LIST_64      \
+          "}, %32, %33, p, 1, 1, 1, 1;\n}"                                                        \
+          : ATTNBENCH_OUT_64                                                                      \
+          : "l"(a), "l"(b), "r"(accumulate));                                                     \
+    }                                                                                             \
   };
 ATTNBENCH_TRANSPOSED_PRODUCT(__nv_bfloat16, "bf16")
 ATTNBENCH_TRANSPOSED_PRODUCT(__half, "f16")
