@@ -74,6 +74,8 @@ struct alignas(8) BackwardBarriers {
   std::uint64_t query_full[2], query_empty[2], output_full[2], output_empty[2];
   std::uint64_t tile_full[2], tile_empty[2];
   BackwardTile tile[2];
+  int* turn_place[2];  // of each consumer: a turn that is not ended yet, null: none
+  int turn_next[2];
 };
 
 /// Position in a ring of two stages: a count of the uses so far gives the stage and the parity of its phase.
@@ -100,17 +102,19 @@ __device__ inline Steps steps_of(const flash_cuda::Shape& shape, int key0) {
   return steps;
 }
 
-/// How many tiles of keys add to the dQ of a query tile before tile `index` does.
+/// How many tiles of keys add to the dQ of a query tile before tile `index` does. Under a causal mask the last keys
+/// come first: every tile starts at its diagonal, and so the one before it has been there.
 template <int kTileM>
 __device__ inline int turn_of(const flash_cuda::Shape& shape, int index, int query0) {
-  if (shape.window < 0) return index;
-  const int first_seen = query0 + shape.seq_k - shape.seq_q - shape.window;
-  return index - max(first_seen, 0) / kBackwardKeys;
+  const int offset = shape.seq_k - shape.seq_q;
+  if (shape.causal) return min(min(query0 + kTileM, shape.seq_q) - 1 + offset, shape.seq_k - 1) / kBackwardKeys - index;
+  return shape.window < 0 ? index : index - max(query0 + offset - shape.window, 0) / kBackwardKeys;
 }
 
 /// Which keys a tile has: sections of heads, within one the first keys first (a causal mask shows them to the most
-/// queries), heads innermost.
-__device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index) {
+/// queries), heads innermost. A tile never waits for the turn of one that comes after it: `reversed` is for turns from
+/// the last keys to the first.
+__device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index, bool reversed = false) {
   const int per_section = p.order.section * p.order.tiles;
   const int section = index / per_section;
   const int rest = index - section * per_section;
@@ -119,7 +123,7 @@ __device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index) {
   const int tile = rest / count;
   const int head = first + rest - tile * count;
   const int kv_heads = p.shape.heads / p.shape.group;
-  return {head, head / kv_heads, head % kv_heads, tile};
+  return {head, head / kv_heads, head % kv_heads, reversed ? p.order.tiles - 1 - tile : tile};
 }
 
 /// x = exp2(c x - lse), this thread's columns 8 j + {0, 1} of the step.
@@ -133,19 +137,14 @@ __device__ inline void probabilities_of(float (&s)[kTileM / 2], const float* lse
   }
 }
 
-/// dp = p (dp - delta), from the packed p: that frees the registers of the scores for the next step's.
-template <typename T, int kTileM>
-__device__ inline void gradients_of(float (&dp)[kTileM / 2], const std::uint32_t (&p)[kTileM / 4], const float* delta) {
-  using Pair = flash_cuda::Element<T>;
+/// dp = p (dp - delta).
+template <int kTileM>
+__device__ inline void gradients_of(float (&dp)[kTileM / 2], const float (&p)[kTileM / 2], const float* delta) {
 #pragma unroll
   for (int j = 0; j < kTileM / 8; ++j) {
     const float2 two = *reinterpret_cast<const float2*>(delta + 8 * j);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float* x = dp + 4 * j + 2 * half;
-      x[0] = Pair::low(p[2 * j + half]) * (x[0] - two.x);
-      x[1] = Pair::high(p[2 * j + half]) * (x[1] - two.y);
-    }
+    for (int i = 0; i < 4; ++i) dp[4 * j + i] = p[4 * j + i] * (dp[4 * j + i] - (i % 2 == 0 ? two.x : two.y));
   }
 }
 

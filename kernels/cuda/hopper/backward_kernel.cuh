@@ -67,7 +67,7 @@ struct BackwardStream {
     Steps range{};
     flash_cuda::Work work{};
     if (t < p.tiles) {
-      work = work_of(p, t);
+      work = work_of(p, t, Shape::kOrdered && p.shape.causal);
       range = steps_of<Shape::kTileM>(p.shape, work.tile * kBackwardKeys);
       if (range.count == 0) return false;
     }
@@ -206,23 +206,24 @@ struct BackwardConsumer {
     products_commit();
   }
 
-  /// P^T, packed, from the scores.
-  __device__ void soften(bool masked) {
-    probabilities_of<kTileM>(s, stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
-    pack_scores<T, kTileM>(s, weights);
-    if (masked) hide<kTileM>(weights, p.shape, first_row(), query0 + 2 * (thread % 4));
-  }
-
-  /// dS^T, packed and in shared memory, from dP^T and P^T.
-  __device__ void differentiate(bool masked, char* scores) {
-    gradients_of<T, kTileM>(dp, weights, stats(Shape::kDeltaAt));
+  /// dS^T, packed and in shared memory, from P^T in s and dP^T; P^T packed, dV under way. True if a guard was needed.
+  __device__ bool differentiate(bool masked, bool first_of_tile, char* scores) {
+    gradients_of<kTileM>(dp, s, stats(Shape::kDeltaAt));
     pack_scores<T, kTileM>(dp, gradients);
-    if (masked) hide<kTileM>(gradients, p.shape, first_row(), query0 + 2 * (thread % 4));
+    pack_scores<T, kTileM>(s, weights);
+    bool guarded = false;
+    if (masked) {
+      hide<kTileM>(gradients, p.shape, first_row(), query0 + 2 * (thread % 4));
+      hide<kTileM>(weights, p.shape, first_row(), query0 + 2 * (thread % 4));
+      guarded = guard(first_of_tile);
+    }
+    issue_values(first_of_tile && !guarded ? 0 : 1);
     store_scores<kTileM>(scores, gradients, group * 64 + thread / 32 * 16, thread % 32);
+    return guarded;
   }
 
-  /// Takes what is not finite out of Q, dO and K of a masked step, whose S is computed; true if there was any. Then dV
-  /// has its share of it already.
+  /// Takes what is not finite out of Q, dO and K of a masked step, whose S and dP are computed; true if there was any.
+  /// Then dV has its share of it already.
   __device__ bool guard(bool first_of_tile) {
     int all = group * 128 + thread;
     asm volatile("" : "+r"(all));  // so that no address is computed, and kept, outside of this rare branch
@@ -233,8 +234,6 @@ struct BackwardConsumer {
                      odd_in<T, Shape::kQueryBytes>(tiles_of_step[1], all) |
                      odd_in<T, Shape::kKeyBytes>(own_key_tile, all);
     if (!named_sync_or<kConsumerThreads>(kGuardBarrier, odd)) return false;
-    products_wait<0>();  // the dP of both consumers reads what changes here
-    pin(dp);
     if (first_of_tile) {
 #pragma unroll
       for (float& x : dv) x = 0.f;
@@ -261,28 +260,28 @@ struct BackwardConsumer {
     named_sync<kConsumerThreads>(kGuardBarrier);
   }
 
-  /// Adds this step's dQ. Ordered: after the tiles of keys before this one; those after it are told by end_turn, when
-  /// the last products of the step have given the sums time to arrive.
+  /// Adds this step's dQ. Ordered: when its turn comes; those after it are told by end_turn, in the next step, when the
+  /// sums have had time to arrive.
   __device__ void add_dq() {
     if constexpr (Shape::kOrdered) {
-      int* turn = turn_place();
+      int* const place = p.turns + (slice - thread * 4 - p.dq_sum) / kSliceFloats;
       const int mine = turn_of<kTileM>(p.shape, tile().key0 / kBackwardKeys, query0);
-      while (load_acquire(turn) != mine) {
+      while (load_acquire(place) != mine) {
+      }
+      if (thread == 0) {
+        bar.turn_place[group] = place;
+        bar.turn_next[group] = mine + 1;
       }
     }
     add_slice(slice, dq);
   }
 
-  __device__ int* turn_place() const {
-    const long long at = (slice - thread * 4 - p.dq_sum) / kSliceFloats;
-    return p.turns + at;
-  }
-
   __device__ void end_turn() {
     __threadfence();
-    named_sync<128>(kTurnBarrier + group);
-    if (thread == 0) {
-      store_release(turn_place(), turn_of<kTileM>(p.shape, tile().key0 / kBackwardKeys, query0) + 1);
+    group == 0 ? named_sync<128>(kTurnBarrier) : named_sync<128>(kTurnBarrier + 1);
+    if (thread == 0 && bar.turn_place[group] != nullptr) {
+      store_release(bar.turn_place[group], bar.turn_next[group]);
+      bar.turn_place[group] = nullptr;
     }
   }
 
@@ -292,14 +291,13 @@ struct BackwardConsumer {
     // Two tiles of dS: whoever overwrites one has passed the barrier after which nobody reads it any more.
     char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
     issue_output_products(first_of_tile);
-    soften(masked);
-    const bool guarded = masked && guard(first_of_tile);
-    issue_values(first_of_tile && !guarded ? 0 : 1);
-    products_wait<1>();
+    probabilities_of<kTileM>(s, stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
+    if constexpr (Shape::kOrdered) end_turn();
+    products_wait<0>();
     pin(dp);
-    differentiate(masked, scores);
+    const bool guarded = differentiate(masked, first_of_tile, scores);
     fence_async_proxy();
-    named_sync<256>(kScoreBarrier);
+    named_sync<kConsumerThreads>(kScoreBarrier);
     issue_gradient_products(scores, first_of_tile ? 0 : 1);
     products_wait<2>();
     pin(dv);
@@ -312,7 +310,6 @@ struct BackwardConsumer {
     products_wait<0>();
     pin(dk);
     pin(s);
-    if constexpr (Shape::kOrdered) end_turn();
     if (thread == 0) {
       barrier_arrive(&bar.query_empty[stage_of(steps)]);
       if (last_of_tile) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
@@ -343,6 +340,7 @@ struct BackwardConsumer {
         advance();
         continue;
       }
+      if constexpr (Shape::kOrdered) end_turn();
       store(dv, p.dv, 1.f);
       store(dk, p.dk, p.shape.scale);
       barrier_arrive(&bar.tile_empty[stage_of(tiles)]);
@@ -360,6 +358,7 @@ __device__ inline void init_barriers(BackwardBarriers& bar) {
     }
     for (std::uint64_t* empty : {bar.key_empty, bar.query_empty, bar.output_empty}) barrier_init(empty + i, 2);
     barrier_init(&bar.tile_empty[i], kConsumerThreads + 1);
+    bar.turn_place[i] = nullptr;
   }
   fence_barrier_init();
 }
