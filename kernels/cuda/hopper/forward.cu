@@ -88,7 +88,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_wgmma(const AttentionArgs& args,
 /// Memory  8 bytes of counters
 /// Errors  launch errors only; P is rounded to 16 bits, see tolerance()
 /// Source  Shah et al. 2024, arXiv:2407.08608; Milakov & Gimelshein 2018, section 3
-const KernelInfo& cuda_flash_wgmma() {
+const KernelInfo& cuda_flash_wgmma_forward() {
   static const KernelInfo info = [] {
     KernelInfo wgmma = cuda_flash();
     wgmma.variant = "wgmma";

@@ -85,6 +85,64 @@ __device__ inline void copy_in(std::uint32_t target, const CUtensorMap* map, std
       : "memory");
 }
 
+/// Copies `bytes` (a multiple of 16) of plain memory into shared memory; they count on barrier.
+__device__ inline void copy_line_in(void* target, const void* source, std::uint64_t* barrier, int bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(target)),
+               "l"(source), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+/// Makes this thread's stores to shared memory visible to the copy engine and to products; a barrier must follow.
+__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Named barrier of the block: `threads` arrive, each of them waits.
+template <int kThreads>
+__device__ inline void named_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+/// named_sync that also returns whether `flag` held in any of the threads.
+template <int kThreads>
+__device__ inline bool named_sync_or(int id, bool flag) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.u32 in, %2, 0;\n"
+      "bar.red.or.pred out, %1, %3, in;\n"
+      "selp.u32 %0, 1, 0, out;\n"
+      "}"
+      : "=r"(any)
+      : "r"(id), "r"(static_cast<std::uint32_t>(flag)), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
+/// Four 8x8 matrices of 16-bit values from fragments to shared memory; lane l holds the address of row l % 8 of
+/// matrix l / 8.
+__device__ inline void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+__device__ inline int load_acquire(const int* from) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ inline void store_release(int* to, int x) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
+/// Adds four neighbouring floats to global memory, in no order.
+__device__ inline void add_four(float* target, float a, float b, float c, float d) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

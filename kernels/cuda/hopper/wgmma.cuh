@@ -154,6 +154,25 @@ ATTNBENCH_PRODUCT_BOTH(176, 88, 89, 90, 91, 92, 93)
 ATTNBENCH_PRODUCT_BOTH(192, 96, 97, 98, 99, 100, 101)
 ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133)
 
+/// d (+)= a^T b over 16 values of k, m64 n64: a [16, 64] and b [16, 64] both transposed in shared memory (ds k).
+template <typename T>
+struct TransposedProduct;
+
+#define ATTNBENCH_TRANSPOSED_PRODUCT(T, type)                                                     \
+  template <>                                                                                     \
+  struct TransposedProduct<T> {                                                                   \
+    static __device__ void ss(float (&d)[32], std::uint64_t a, std::uint64_t b, int accumulate) { \
+      asm volatile(                                                                               \
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                            \
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATTNBENCH_LIST_64      \
+          "}, %32, %33, p, 1, 1, 1, 1;\n}"                                                        \
+          : ATTNBENCH_OUT_64                                                                      \
+          : "l"(a), "l"(b), "r"(accumulate));                                                     \
+    }                                                                                             \
+  };
+ATTNBENCH_TRANSPOSED_PRODUCT(__nv_bfloat16, "bf16")
+ATTNBENCH_TRANSPOSED_PRODUCT(__half, "f16")
+
 /// Pins accumulators after the wait that completed them: the compiler sees no link between the two.
 template <int kCount>
 __device__ inline void pin(float (&registers)[kCount]) {
