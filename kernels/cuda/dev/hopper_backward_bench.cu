@@ -147,6 +147,8 @@ struct Launcher {
     params.dq_sum = c.dq_sum;
     const long long sd = p.seq_k * D, qd = p.seq_q * D;
     params.tiles = static_cast<int>(params.order.tiles * params.order.heads);
+    params.first_tile = kOrdered && p.causal ? params.order.tiles - 1 : 0;
+    params.tile_step = kOrdered && p.causal ? -1 : 1;
     params.counter = c.counter;
     params.turns = c.turns;
     params.k = {c.k, p.kv_heads * p.seq_k * D, p.seq_k * D, D};
@@ -169,6 +171,7 @@ struct Launcher {
     cudaDeviceProp prop{};
     CHECK_CUDA(cudaGetDeviceProperties(&prop, 0));
     grid = static_cast<unsigned>(std::min(prop.multiProcessorCount, params.tiles));
+    if (std::getenv("BLOCKS") != nullptr) grid = static_cast<unsigned>(params.tiles);
   }
   void prepare(cudaStream_t s) const {
     hp::backward_rows_kernel<Element, D><<<blocks(rows.all_rows * D / 8), 256, 0, s>>>(rows);
