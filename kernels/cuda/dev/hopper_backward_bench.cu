@@ -2,6 +2,7 @@
 //
 //   attnbench_hopper_backward_bench check          correctness over shapes and masks
 //   attnbench_hopper_backward_bench time [S ...]   batch * length = 16384, heads * head_dim = 2048; cold, medians
+//   attnbench_hopper_backward_bench ordered        the same in deterministic mode, three lengths
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -140,7 +141,6 @@ struct Launcher {
     const std::int64_t head_bytes = 8 * p.seq_q * D * (p.heads / p.kv_heads);
     params.order.section =
         static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / head_bytes, 1, params.order.heads));
-    if (const char* text = std::getenv("SECTION")) params.order.section = std::atoi(text);
     params.rows = tiles_m * M;
     params.lse = c.stat_lse;
     params.delta = c.stat_delta;
@@ -171,7 +171,6 @@ struct Launcher {
     cudaDeviceProp prop{};
     CHECK_CUDA(cudaGetDeviceProperties(&prop, 0));
     grid = static_cast<unsigned>(std::min(prop.multiProcessorCount, params.tiles));
-    if (std::getenv("BLOCKS") != nullptr) grid = static_cast<unsigned>(params.tiles);
   }
   void prepare(cudaStream_t s) const {
     hp::backward_rows_kernel<Element, D><<<blocks(rows.all_rows * D / 8), 256, 0, s>>>(rows);
