@@ -2,6 +2,7 @@
 //
 //   attnbench_hopper_backward_bench check          correctness over shapes and masks
 //   attnbench_hopper_backward_bench time [S ...]   batch * length = 16384, heads * head_dim = 2048; cold, medians
+//   attnbench_hopper_backward_bench ordered        the same in deterministic mode, three lengths
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -140,13 +141,14 @@ struct Launcher {
     const std::int64_t head_bytes = 8 * p.seq_q * D * (p.heads / p.kv_heads);
     params.order.section =
         static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / head_bytes, 1, params.order.heads));
-    if (const char* text = std::getenv("SECTION")) params.order.section = std::atoi(text);
     params.rows = tiles_m * M;
     params.lse = c.stat_lse;
     params.delta = c.stat_delta;
     params.dq_sum = c.dq_sum;
     const long long sd = p.seq_k * D, qd = p.seq_q * D;
     params.tiles = static_cast<int>(params.order.tiles * params.order.heads);
+    params.first_tile = kOrdered && p.causal ? params.order.tiles - 1 : 0;
+    params.tile_step = kOrdered && p.causal ? -1 : 1;
     params.counter = c.counter;
     params.turns = c.turns;
     params.k = {c.k, p.kv_heads * p.seq_k * D, p.seq_k * D, D};

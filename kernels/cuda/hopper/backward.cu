@@ -77,6 +77,9 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
   params.order.section =
       static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / head_bytes, 1, params.order.heads));
   params.tiles = static_cast<int>(params.order.tiles * params.order.heads);
+  const bool reversed = args.deterministic && p.causal;  // see turn_of
+  params.first_tile = reversed ? params.order.tiles - 1 : 0;
+  params.tile_step = reversed ? -1 : 1;
   float* const stat_lse = reinterpret_cast<float*>(base + at.lse);
   float* const stat_delta = reinterpret_cast<float*>(base + at.delta);
   params.lse = stat_lse;

@@ -22,12 +22,14 @@ struct BackwardParams {
   flash_cuda::Shape shape;
   flash_cuda::Order order;  // tiles of 128 keys, batch * kv_heads heads
   int tiles;                // of all heads
-  int* counter;             // zero before a launch: tiles taken beyond the first of every block
-  int rows;                 // Sq rounded up to whole query tiles
-  const float* lse;         // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
-  const float* delta;       // [B, H, rows]: sum over d of dO O, 0 there
-  float* dq_sum;  // [B, H, rows / 64 * D / 64] slices, each 64 x 64 in the order of an accumulator's registers
-  int* turns;     // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
+  int first_tile;           // of a head: 0 and step 1, or the last and step -1
+  int tile_step;
+  int* counter;        // zero before a launch: tiles taken beyond the first of every block
+  int rows;            // Sq rounded up to whole query tiles
+  const float* lse;    // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
+  const float* delta;  // [B, H, rows]: sum over d of dO O, 0 there
+  float* dq_sum;       // [B, H, rows / 64 * D / 64] slices, each 64 x 64 in the order of an accumulator's registers
+  int* turns;          // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
   KeyRows k, dk, dv;
 };
 
@@ -54,6 +56,8 @@ struct BackwardShape {
   static constexpr int kDeltaAt = kLseAt + kStages * kStatBytes;
   static constexpr int kSharedBytes = 1024 + kDeltaAt + kStages * kStatBytes;
   static constexpr int kThreads = 3 * 128;
+  // The next step's dP is issued before this one's products have ended, where registers allow it.
+  static constexpr bool kOverlaps = kTileM == 64;
   // dQ of a step is two slices of 64 x 64, one per consumer: by rows where a step has 128 queries, else by columns.
   static constexpr bool kSliceByRows = kTileM == 128;
   static_assert(kTileM * kHeadDim == 2 * kSliceFloats, "dQ of a step is two slices");
@@ -112,9 +116,9 @@ __device__ inline int turn_of(const flash_cuda::Shape& shape, int index, int que
 }
 
 /// Which keys a tile has: sections of heads, within one the first keys first (a causal mask shows them to the most
-/// queries), heads innermost. A tile never waits for the turn of one that comes after it: `reversed` is for turns from
-/// the last keys to the first.
-__device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index, bool reversed = false) {
+/// queries), heads innermost. Turns from the last keys to the first need them the other way around: no tile may wait
+/// for the turn of one that is taken after it.
+__device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index) {
   const int per_section = p.order.section * p.order.tiles;
   const int section = index / per_section;
   const int rest = index - section * per_section;
@@ -123,7 +127,7 @@ __device__ inline flash_cuda::Work work_of(const BackwardParams& p, int index, b
   const int tile = rest / count;
   const int head = first + rest - tile * count;
   const int kv_heads = p.shape.heads / p.shape.group;
-  return {head, head / kv_heads, head % kv_heads, reversed ? p.order.tiles - 1 - tile : tile};
+  return {head, head / kv_heads, head % kv_heads, p.first_tile + p.tile_step * tile};
 }
 
 /// x = exp2(c x - lse), this thread's columns 8 j + {0, 1} of the step.
@@ -187,11 +191,9 @@ __device__ inline void store_scores(char* tile, const std::uint32_t (&x)[kTileM 
 }
 
 /// Low word of an operand whose 8-row groups are 1024 bytes apart; the high word is the same for all of them. Steps
-/// inside a tile are sums of constants to it. Opaque, so that no such sum is kept in a register from step to step.
+/// inside a tile are sums of constants to it.
 __device__ inline std::uint32_t tile_operand(const void* pointer, int leading_bytes = 16) {
-  std::uint32_t low = static_cast<std::uint32_t>(operand(pointer, leading_bytes, 1024));
-  asm volatile("" : "+r"(low));
-  return low;
+  return static_cast<std::uint32_t>(operand(pointer, leading_bytes, 1024));
 }
 
 __device__ inline std::uint64_t operand_step(std::uint32_t low, int bytes) {

@@ -14,14 +14,13 @@ inline constexpr int kScoreBarrier = 1;  // named: dS of both consumers is in sh
 inline constexpr int kGuardBarrier = 2;  // named: the steps of a guard
 inline constexpr int kTurnBarrier = 3;   // named, and the next one: one consumer's part of dQ is added
 
-/// One of two threads that issue copies: K and Q of every step with its lse, or V and dO with delta.
-template <typename Shape>
+/// One of two threads that issue copies: K, and Q of every step with its lse and delta, or V and dO.
+template <typename Shape, bool kLeads>
 struct BackwardStream {
   const BackwardParams& p;
   BackwardBarriers& bar;
   const CUtensorMap *map_key, *map_query;
-  const float* stats;
-  char *keys, *queries, *stat_lines;  // in shared memory, first stage of each
+  char* shared;
   std::uint64_t *key_full, *full, *empty;
   int tiles = 0;  // so far
   int steps = 0;
@@ -29,14 +28,19 @@ struct BackwardStream {
   __device__ void load_step(int query0, int head, int batch) {
     const int stage = stage_of(steps);
     barrier_wait(empty + stage, parity_of(steps) ^ 1);
-    barrier_expect(full + stage, Shape::kQueryBytes + Shape::kStatBytes);
+    barrier_expect(full + stage, Shape::kQueryBytes + (kLeads ? 2 * Shape::kStatBytes : 0));
 #pragma unroll
     for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(queries + stage * Shape::kQueryBytes + c * Shape::kTileM * 128, map_query, full + stage, c * 64, query0,
-              head, batch);
+      copy_in(
+          shared + (kLeads ? Shape::kQueryAt : Shape::kOutputAt) + stage * Shape::kQueryBytes + c * Shape::kTileM * 128,
+          map_query, full + stage, c * 64, query0, head, batch);
     }
-    const unsigned row = static_cast<unsigned>((batch * p.shape.heads + head) * p.rows + query0);
-    copy_line_in(stat_lines + stage * Shape::kStatBytes, stats + row, full + stage, Shape::kStatBytes);
+    if constexpr (kLeads) {
+      const unsigned row = static_cast<unsigned>((batch * p.shape.heads + head) * p.rows + query0);
+      copy_line_in(shared + Shape::kLseAt + stage * Shape::kStatBytes, p.lse + row, full + stage, Shape::kStatBytes);
+      copy_line_in(shared + Shape::kDeltaAt + stage * Shape::kStatBytes, p.delta + row, full + stage,
+                   Shape::kStatBytes);
+    }
     ++steps;
   }
 
@@ -47,8 +51,8 @@ struct BackwardStream {
     barrier_expect(key_full + stage, Shape::kKeyBytes);
 #pragma unroll
     for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(keys + stage * Shape::kKeyBytes + c * kBackwardKeys * 128, map_key, key_full + stage, c * 64, tile.key0,
-              tile.kv_head, tile.batch);
+      copy_in(shared + (kLeads ? 0 : Shape::kValueAt) + stage * Shape::kKeyBytes + c * kBackwardKeys * 128, map_key,
+              key_full + stage, c * 64, tile.key0, tile.kv_head, tile.batch);
     }
 #pragma unroll 1
     for (int member = 0; member < p.shape.group; ++member) {
@@ -67,7 +71,7 @@ struct BackwardStream {
     Steps range{};
     flash_cuda::Work work{};
     if (t < p.tiles) {
-      work = work_of(p, t, Shape::kOrdered && p.shape.causal);
+      work = work_of(p, t);
       range = steps_of<Shape::kTileM>(p.shape, work.tile * kBackwardKeys);
       if (range.count == 0) return false;
     }
@@ -123,6 +127,7 @@ struct BackwardConsumer {
   int steps = 0;
   int query0;
   int left;      // steps of the tile
+  bool masked;   // some key of the tile is hidden from some query of the step
   float* slice;  // this thread's part of the step's dQ
   float dk[Shape::kHeadDim / 2];
   float dv[Shape::kHeadDim / 2];
@@ -145,15 +150,18 @@ struct BackwardConsumer {
   /// Takes the tile that `tiles` counts up to; false when there is none.
   __device__ bool fetch(int count) {
     barrier_wait(&bar.tile_full[stage_of(count)], parity_of(count));
-    return bar.tile[stage_of(count)].steps > 0;
+    return __shfl_sync(0xffffffffu, bar.tile[stage_of(count)].steps, 0) > 0;
   }
+
+  __device__ void look() { masked = query0 < tile().unmasked_from || query0 + kTileM > tile().unmasked_to; }
 
   __device__ void start() {
     const BackwardTile& now = tile();
     query0 = now.query0;
-    left = now.steps;
+    left = __shfl_sync(0xffffffffu, now.steps, 0);
     const long long head = static_cast<long long>(now.batch) * p.shape.heads + now.kv_head * p.shape.group;
     slice = p.dq_sum + (head * p.rows + now.query0) * Shape::kHeadDim + group * kSliceFloats + thread * 4;
+    look();
   }
 
   /// To the next step of the tile: the next queries, or the first of the next head of the group.
@@ -165,6 +173,7 @@ struct BackwardConsumer {
       query0 = tile().query0;
       slice += (p.rows - (tile().query_end - query0)) * static_cast<long long>(Shape::kHeadDim);
     }
+    look();
   }
 
   /// S of a step. Not `exists`: there is no such step, s becomes anything.
@@ -173,17 +182,23 @@ struct BackwardConsumer {
       if (first_of_tile) barrier_wait(&bar.key_full[stage_of(tile_count)], parity_of(tile_count));
       barrier_wait(&bar.query_full[stage_of(step_count)], parity_of(step_count));
     }
+    forget(s);
     products_fence();
     key_product<T, Shape>(s, shared + stage_of(tile_count) * Shape::kKeyBytes + group * 64 * 128,
                           shared + Shape::kQueryAt + stage_of(step_count) * Shape::kQueryBytes);
     products_commit();
   }
 
-  __device__ void issue_output_products(bool first_of_tile) {
-    if (first_of_tile) barrier_wait(&bar.value_full[stage_of(tiles)], parity_of(tiles));
-    barrier_wait(&bar.output_full[stage_of(steps)], parity_of(steps));
+  /// dP of a step, under the same terms.
+  __device__ void issue_output_products(int tile_count, int step_count, bool exists, bool first_of_tile) {
+    if (exists) {
+      if (first_of_tile) barrier_wait(&bar.value_full[stage_of(tile_count)], parity_of(tile_count));
+      barrier_wait(&bar.output_full[stage_of(step_count)], parity_of(step_count));
+    }
+    forget(dp);
     products_fence();
-    key_product<T, Shape>(dp, key_tile() + Shape::kValueAt + group * 64 * 128, output());
+    key_product<T, Shape>(dp, shared + Shape::kValueAt + stage_of(tile_count) * Shape::kKeyBytes + group * 64 * 128,
+                          shared + Shape::kOutputAt + stage_of(step_count) * Shape::kQueryBytes);
     products_commit();
   }
 
@@ -195,6 +210,7 @@ struct BackwardConsumer {
 
   /// dS K of this consumer's slice, then dK += dS^T Q.
   __device__ void issue_gradient_products(const char* scores, int accumulate) {
+    forget(dq);
     products_fence();
     if constexpr (Shape::kSliceByRows) {
       slice_product<T>(dq, scores + group * kBackwardKeys * 128, key_tile());
@@ -207,7 +223,7 @@ struct BackwardConsumer {
   }
 
   /// dS^T, packed and in shared memory, from P^T in s and dP^T; P^T packed, dV under way. True if a guard was needed.
-  __device__ bool differentiate(bool masked, bool first_of_tile, char* scores) {
+  __device__ bool differentiate(bool first_of_tile, char* scores) {
     gradients_of<kTileM>(dp, s, stats(Shape::kDeltaAt));
     pack_scores<T, kTileM>(dp, gradients);
     pack_scores<T, kTileM>(s, weights);
@@ -285,17 +301,25 @@ struct BackwardConsumer {
     }
   }
 
-  /// One query tile, whose scores are in s on entry; those of the next one are in s on exit, if it `exists`.
-  __device__ void step(bool first_of_tile, bool last_of_tile, bool exists) {
-    const bool masked = query0 < tile().unmasked_from || query0 + kTileM > tile().unmasked_to;
-    // Two tiles of dS: whoever overwrites one has passed the barrier after which nobody reads it any more.
-    char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
-    issue_output_products(first_of_tile);
+  /// P of a step whose S is complete, in its place; meanwhile its dP, which is complete on return.
+  __device__ void soften() {
     probabilities_of<kTileM>(s, stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
+    pin(s);  // not after the wait
     if constexpr (Shape::kOrdered) end_turn();
     products_wait<0>();
     pin(dp);
-    const bool guarded = differentiate(masked, first_of_tile, scores);
+  }
+
+  /// One query tile, whose S is in s on entry (kOverlaps: P, and dP in dp); so it is for the next one on exit, if that
+  /// `exists`.
+  __device__ void step(bool first_of_tile, bool last_of_tile, bool exists) {
+    // Two tiles of dS: whoever overwrites one has passed the barrier after which nobody reads it any more.
+    char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
+    if constexpr (!Shape::kOverlaps) {
+      issue_output_products(tiles, steps, true, first_of_tile);
+      soften();
+    }
+    const bool guarded = differentiate(first_of_tile, scores);
     fence_async_proxy();
     named_sync<kConsumerThreads>(kScoreBarrier);
     issue_gradient_products(scores, first_of_tile ? 0 : 1);
@@ -303,18 +327,20 @@ struct BackwardConsumer {
     pin(dv);
     if (thread == 0) barrier_arrive(&bar.output_empty[stage_of(steps)]);
     if (guarded) restore_keys();
-    issue_scores(tiles + (last_of_tile ? 1 : 0), steps + 1, exists, last_of_tile);
+    const int next_tile = tiles + (last_of_tile ? 1 : 0);
+    issue_scores(next_tile, steps + 1, exists, last_of_tile);
     products_wait<2>();
     pin(dq);
     add_dq();
-    products_wait<0>();
+    if constexpr (Shape::kOverlaps) issue_output_products(next_tile, steps + 1, exists, last_of_tile);
+    products_wait<(Shape::kOverlaps ? 1 : 0)>();
     pin(dk);
     pin(s);
-    if (thread == 0) {
-      barrier_arrive(&bar.query_empty[stage_of(steps)]);
-      if (last_of_tile) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
-    }
+    barrier_arrive(&bar.query_empty[stage_of(steps)]);  // by every thread: each has read lse and delta
+    if (last_of_tile && thread == 0) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
     ++steps;
+    if (!last_of_tile) advance();
+    if constexpr (Shape::kOverlaps) soften();
   }
 
   /// Writes one gradient of the tile's keys.
@@ -329,6 +355,10 @@ struct BackwardConsumer {
     issue_scores(0, 0, true, true);
     products_wait<0>();
     pin(s);
+    if constexpr (Shape::kOverlaps) {
+      issue_output_products(0, 0, true, true);
+      soften();
+    }
     bool first_of_tile = true;
 #pragma unroll 1
     for (;;) {
@@ -336,11 +366,8 @@ struct BackwardConsumer {
       const bool exists = !last_of_tile || fetch(tiles + 1);
       step(first_of_tile, last_of_tile, exists);
       first_of_tile = last_of_tile;
-      if (!last_of_tile) {
-        advance();
-        continue;
-      }
-      if constexpr (Shape::kOrdered) end_turn();
+      if (!last_of_tile) continue;
+      if constexpr (Shape::kOrdered && !Shape::kOverlaps) end_turn();
       store(dv, p.dv, 1.f);
       store(dk, p.dk, p.shape.scale);
       barrier_arrive(&bar.tile_empty[stage_of(tiles)]);
@@ -356,7 +383,8 @@ __device__ inline void init_barriers(BackwardBarriers& bar) {
     for (std::uint64_t* full : {bar.key_full, bar.value_full, bar.query_full, bar.output_full, bar.tile_full}) {
       barrier_init(full + i, 1);
     }
-    for (std::uint64_t* empty : {bar.key_empty, bar.query_empty, bar.output_empty}) barrier_init(empty + i, 2);
+    for (std::uint64_t* empty : {bar.key_empty, bar.output_empty}) barrier_init(empty + i, 2);
+    barrier_init(&bar.query_empty[i], kConsumerThreads);
     barrier_init(&bar.tile_empty[i], kConsumerThreads + 1);
     bar.turn_place[i] = nullptr;
   }
@@ -383,36 +411,17 @@ __global__ void __launch_bounds__(384, 1)
   if (warpgroup == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) {
-      BackwardStream<Shape> stream{p,
-                                   bar,
-                                   &map_k,
-                                   &map_q,
-                                   p.lse,
-                                   shared,
-                                   shared + Shape::kQueryAt,
-                                   shared + Shape::kLseAt,
-                                   bar.key_full,
-                                   bar.query_full,
-                                   bar.query_empty};
+      BackwardStream<Shape, true> stream{p, bar, &map_k, &map_q, shared, bar.key_full, bar.query_full, bar.query_empty};
       stream.lead();
     } else if (threadIdx.x == 32) {
-      BackwardStream<Shape> stream{p,
-                                   bar,
-                                   &map_v,
-                                   &map_dout,
-                                   p.delta,
-                                   shared + Shape::kValueAt,
-                                   shared + Shape::kOutputAt,
-                                   shared + Shape::kDeltaAt,
-                                   bar.value_full,
-                                   bar.output_full,
-                                   bar.output_empty};
+      BackwardStream<Shape, false> stream{
+          p, bar, &map_v, &map_dout, shared, bar.value_full, bar.output_full, bar.output_empty};
       stream.follow();
     }
   } else {
     take_registers<240>();
     BackwardConsumer<T, Shape> consumer{p, shared, bar};
-    consumer.group = warpgroup - 1;
+    consumer.group = __shfl_sync(0xffffffffu, warpgroup, 0) - 1;
     consumer.thread = static_cast<int>(threadIdx.x) % 128;
     consumer.run();
   }

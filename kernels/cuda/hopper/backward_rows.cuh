@@ -43,8 +43,7 @@ __device__ inline float2 unpack(std::uint32_t pair) {
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) {
   constexpr int kLanes = kHeadDim / 8;
-  // From the last row to the first: what the backward reads and adds to first is what was last in the L2 cache.
-  const long long index = static_cast<long long>(gridDim.x - 1 - blockIdx.x) * 256 + threadIdx.x;
+  const long long index = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
   const long long row = index / kLanes;
   const int lane = static_cast<int>(index % kLanes);
   if (index == 0) *p.counter = 0;
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
     const T* o = static_cast<const T*>(p.o.data) + batch * p.o.batch + in_batch * p.o.head + query * p.o.row;
     const T* g =
         static_cast<const T*>(p.dout.data) + batch * p.dout.batch + in_batch * p.dout.head + query * p.dout.row;
-    const uint4 x = __ldcs(reinterpret_cast<const uint4*>(o + lane * 8));
+    const uint4 x = *reinterpret_cast<const uint4*>(o + lane * 8);
     const uint4 y = *reinterpret_cast<const uint4*>(g + lane * 8);
     const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w};
     const std::uint32_t ys[4] = {y.x, y.y, y.z, y.w};
@@ -98,7 +97,7 @@ __global__ void __launch_bounds__(128) backward_unseen_kernel(const BackwardPara
 /// One block per slice: dq = scale * dq_sum.
 template <typename T, int kHeadDim, int kTileM>
 __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRowsParams p) {
-  const long long slice = gridDim.x - 1 - blockIdx.x;  // what the backward added to last first
+  const long long slice = blockIdx.x;
   const long long head = slice / p.slices;
   const int in_head = static_cast<int>(slice - head * p.slices);
   const long long batch = head / p.heads;
@@ -107,7 +106,7 @@ __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRows
   float x[32];
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const float4 four = __ldcs(sum + j * 128);
+    const float4 four = sum[j * 128];
     x[4 * j] = four.x;
     x[4 * j + 1] = four.y;
     x[4 * j + 2] = four.z;

@@ -173,6 +173,14 @@ struct TransposedProduct;
 ATTNBENCH_TRANSPOSED_PRODUCT(__nv_bfloat16, "bf16")
 ATTNBENCH_TRANSPOSED_PRODUCT(__half, "f16")
 
+/// Ends the life of values that the next product overwrites: its operand list names them as inputs, and without this
+/// they would keep their registers until then.
+template <int kCount>
+__device__ inline void forget(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "=f"(registers[i]));
+}
+
 /// Pins accumulators after the wait that completed them: the compiler sees no link between the two.
 template <int kCount>
 __device__ inline void pin(float (&registers)[kCount]) {
