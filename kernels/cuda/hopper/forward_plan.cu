@@ -85,7 +85,7 @@ base::Result<ForwardPlan> plan_forward(const AttentionArgs& args, const TileChoi
   ForwardPlan plan{};
   const int columns = std::min(64, tile.head_dim);
   if (!make_map(plan.q, args.q, 64 * tile.consumers, columns) || !make_map(plan.k, args.k, tile.tile_n, columns) ||
-      !make_map(plan.v, args.v, tile.tile_n, columns)) {
+      !make_map(plan.v, args.v, tile.tile_n, columns) || !make_map(plan.o, args.o, 16, columns)) {
     return base::fail(base::ErrorKind::kFailed,
                       "flash:wgmma: the driver declines a tensor map of these strides; use flash:mma");
   }
