@@ -11,7 +11,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-constexpr std::int64_t kDims[] = {64, 128, 256};
+constexpr std::int64_t kDims[] = {16, 32, 64, 96, 128, 192, 256};
 
 /// Rows [begin, end) of every head, all columns.
 void fill_rows(HostTensor& tensor, std::int64_t begin, std::int64_t end, float value) {

@@ -85,7 +85,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_wgmma(const AttentionArgs& args,
 /// Forward attention by wgmma, fed by the copy engine. There is no backward: that pass is flash:mma's.
 ///
 /// Shapes  q [B, H, Sq, D]   k, v [B, Hkv, Sk, D]   out [B, H, Sq, D]   lse [B, H, Sq], natural log
-/// Needs   compute capability 9.0; bf16 or fp16; D in {64, 128, 256}; scale > 0
+/// Needs   compute capability 9.0; bf16 or fp16; D in {16, 32, 64, 96, 128, 192, 256}; scale > 0
 /// Memory  8 bytes of counters
 /// Errors  launch errors only; P is rounded to 16 bits, see tolerance()
 /// Source  Shah et al. 2024, arXiv:2407.08608; Milakov & Gimelshein 2018, section 3

@@ -53,10 +53,9 @@ Rows rows_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stri
 
 std::span<const std::span<const ForwardInstance>> forward_tables() {
   static const std::span<const ForwardInstance> all[] = {
-      forward_d64(),
-      forward_d128(),
+      forward_d64(), forward_d128(),
 #ifndef ATTNBENCH_KERNEL_SET_CI
-      forward_d256(),
+      forward_d16(), forward_d32(),  forward_d96(), forward_d192(), forward_d256(),
 #endif
   };
   return all;

@@ -40,8 +40,12 @@ struct ForwardInstance {
 };
 
 // The rows, by the files that define them.
+std::span<const ForwardInstance> forward_d16();
+std::span<const ForwardInstance> forward_d32();
 std::span<const ForwardInstance> forward_d64();
+std::span<const ForwardInstance> forward_d96();
 std::span<const ForwardInstance> forward_d128();
+std::span<const ForwardInstance> forward_d192();
 std::span<const ForwardInstance> forward_d256();
 /// All of them.
 std::span<const std::span<const ForwardInstance>> forward_tables();
