@@ -11,6 +11,8 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
+constexpr std::int64_t kDims[] = {16, 32, 64, 96, 128, 192, 256};
+
 /// Rows [begin, end) of every head, all columns.
 void fill_rows(HostTensor& tensor, std::int64_t begin, std::int64_t end, float value) {
   const Index4 e = tensor.view().extent;
@@ -37,7 +39,7 @@ TEST_P(ForwardOnly, EveryLengthTo130Agrees) {
 }
 
 TEST_P(ForwardOnly, CausalOfEveryShapeAgrees) {
-  for (const std::int64_t dim : {64, 128, 256}) {
+  for (const std::int64_t dim : kDims) {
     for (const auto& [seq_q, seq_k] : {std::pair{64, 64},
                                        {192, 192},
                                        {333, 333},
@@ -54,8 +56,8 @@ TEST_P(ForwardOnly, CausalOfEveryShapeAgrees) {
 }
 
 TEST_P(ForwardOnly, WindowsAgree) {
-  for (const std::int64_t dim : {64, 128, 256}) {
-    for (const auto& [seq_q, seq_k] : {std::pair{300, 300}, {517, 200}, {130, 900}, {2100, 2100}}) {
+  for (const std::int64_t dim : kDims) {
+    for (const auto& [seq_q, seq_k] : {std::pair{300, 300}, {517, 200}, {130, 900}, {30, 2100}}) {
       for (const std::int64_t window : {0, 1, 37, 128, 500, 100000}) {
         for (const bool causal : {true, false}) {
           Problem p = make_problem(seq_q, seq_k, dim, causal, Dtype::kBf16);
@@ -63,6 +65,18 @@ TEST_P(ForwardOnly, WindowsAgree) {
           agrees(p, 9);
         }
       }
+    }
+  }
+}
+
+/// More tiles than multiprocessors, so that blocks go from tile to tile.
+TEST_P(ForwardOnly, ManyTilesAgree) {
+  for (const std::int64_t dim : kDims) {
+    for (const bool causal : {false, true}) {
+      Problem p = make_problem(410, 390, dim, causal, Dtype::kBf16);
+      p.batch = 2;
+      p.heads = p.kv_heads = 20;
+      agrees(p, 10);
     }
   }
 }
@@ -80,9 +94,9 @@ TEST_P(ForwardOnly, QueriesThatSeeNothingGiveZeros) {
 }
 
 TEST_P(ForwardOnly, LongSequencesAndGroupsOfHeadsAgree) {
-  for (const std::int64_t dim : {64, 128, 256}) {
+  for (const std::int64_t dim : kDims) {
     for (const bool causal : {false, true}) {
-      Problem p = make_problem(517, 2111, dim, causal, Dtype::kBf16);
+      Problem p = make_problem(260, 2111, dim, causal, Dtype::kFp16);
       p.batch = 2;
       p.heads = 6;
       p.kv_heads = 2;
@@ -130,7 +144,7 @@ TEST_P(ForwardOnly, NanInAQueryReachesThatRowAlone) {
 
 /// A key in the middle of a block: rows that see it become NaN or infinite, the others hold what they held.
 TEST_P(ForwardOnly, WhatAHiddenKeyHoldsReachesNoRow) {
-  for (const std::int64_t dim : {64, 128, 256}) {
+  for (const std::int64_t dim : kDims) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16}) {
       for (const float odd : {kNan, kInf, -kInf}) {
         for (const std::int64_t window : {-1, 150}) {

@@ -102,7 +102,7 @@ float time_us(const Candidate& c, cudaStream_t stream, bool cold) {
   cudaGraphExec_t exec = nullptr;
   CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   for (int i = 0; i < launches; ++i) {
-    CHECK_CUDA(c.row->bf16.launch(c.plan.q, c.plan.k, c.plan.v, c.plan.params, c.plan.grid, stream));
+    CHECK_CUDA(c.row->bf16.launch(c.plan, stream));
   }
   CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
   CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
@@ -133,13 +133,12 @@ std::vector<Candidate> candidates(const Case& c, int cores) {
       auto plan = hopper::plan_forward(c.args(), tile, cores, c.counters);
       if (!plan) std::printf("%s\n", plan.error().message.c_str());
       const std::string shape = std::to_string(64 * tile.consumers) + "x" + std::to_string(tile.tile_n) + "s" +
-                                std::to_string(tile.stages) + "q" + std::to_string(tile.query_stages) +
-                                (tile.tag != nullptr ? tile.tag : "");
+                                std::to_string(tile.stages) + "q" + std::to_string(tile.query_stages) + tile.tag;
       made.push_back({&row, *plan, shape + ",planned", {}});
       if (std::getenv("ORDERS") == nullptr) continue;
       const int heads = static_cast<int>(c.p.batch * c.p.heads);
       const int wave = std::max(1, (cores + plan->params.tiles_m - 1) / plan->params.tiles_m);
-      for (const int section : {1, wave, 4 * wave}) {
+      for (const int section : {1, 4 * wave}) {
         for (const int last : {0, 2}) {
           Candidate next{&row, *plan, shape + ",section" + std::to_string(section) + "last" + std::to_string(last), {}};
           const int width = std::min(section, heads);

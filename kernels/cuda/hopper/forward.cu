@@ -14,13 +14,15 @@ using base::Result;
 using hopper::ForwardInstance;
 
 /// The last row of the tables that fits.
-const ForwardInstance* choose(const Problem& p) {
+const ForwardInstance* choose(const Problem& p, int multiprocessors) {
   const ForwardInstance* chosen = nullptr;
   const bool masked = p.causal || p.window_left >= 0;
   for (const auto& table : hopper::forward_tables()) {
     for (const ForwardInstance& row : table) {
       const hopper::TileChoice& tile = row.tile;
-      if (tile.head_dim == p.head_dim && tile.masked == masked && p.seq_k >= tile.keys_from) chosen = &row;
+      if (tile.head_dim != p.head_dim || tile.masked != masked || p.seq_k < tile.keys_from) continue;
+      if (tile.most_tiles == hopper::kOneWave && hopper::tiles_of(p, tile) > multiprocessors) continue;
+      chosen = &row;
     }
   }
   return chosen;
@@ -30,7 +32,7 @@ std::optional<std::string> supports(const Problem& p, Pass pass, const Target& t
   if (target.device->compute_capability != 90) return "flash:wgmma runs on compute capability 9.0 only; use flash:mma";
   if (pass != Pass::kFwd) return "flash:wgmma has no backward; use flash:mma";
   if (p.dtype == Dtype::kFp32) return "flash:wgmma takes bf16 and fp16, not fp32; use flash:mma";
-  const ForwardInstance* row = choose(p);
+  const ForwardInstance* row = choose(p, target.device->cores);
   if (row == nullptr) {
     return "flash:wgmma has no tile for head_dim " + std::to_string(p.head_dim) + "; use flash:mma";
   }
@@ -50,8 +52,7 @@ class WgmmaForward : public PreparedKernel {
 
   Result<void> launch(Pass pass) override {
     if (pass != Pass::kFwd) return fail(ErrorKind::kUnsupported, "flash:wgmma has no backward; use flash:mma");
-    return check_cuda(entry_.launch(plan_.q, plan_.k, plan_.v, plan_.params, plan_.grid, stream_),
-                      "launching flash:wgmma");
+    return check_cuda(entry_.launch(plan_, stream_), "launching flash:wgmma");
   }
 
   std::string variant() const override { return "wgmma"; }
@@ -66,7 +67,7 @@ class WgmmaForward : public PreparedKernel {
 Result<std::unique_ptr<PreparedKernel>> prepare_wgmma(const AttentionArgs& args, Device& device) {
   // Strides that the copy engine does not take: the portable kernel runs, and the row says so.
   if (!hopper::engine_takes(args)) return cuda_flash().prepare(args, device);
-  const ForwardInstance& row = *choose(args.problem);
+  const ForwardInstance& row = *choose(args.problem, device.facts().cores);
   const hopper::ForwardEntry& entry = args.problem.dtype == Dtype::kBf16 ? row.bf16 : row.fp16;
   if (auto ok = check_cuda(entry.allow(), "giving flash:wgmma its shared memory"); !ok) {
     return tl::unexpected(ok.error());
@@ -84,7 +85,7 @@ Result<std::unique_ptr<PreparedKernel>> prepare_wgmma(const AttentionArgs& args,
 /// Forward attention by wgmma, fed by the copy engine. There is no backward: that pass is flash:mma's.
 ///
 /// Shapes  q [B, H, Sq, D]   k, v [B, Hkv, Sk, D]   out [B, H, Sq, D]   lse [B, H, Sq], natural log
-/// Needs   compute capability 9.0; bf16 or fp16; D in {64, 128, 256}; scale > 0
+/// Needs   compute capability 9.0; bf16 or fp16; D in {16, 32, 64, 96, 128, 192, 256}; scale > 0
 /// Memory  8 bytes of counters
 /// Errors  launch errors only; P is rounded to 16 bits, see tolerance()
 /// Source  Shah et al. 2024, arXiv:2407.08608; Milakov & Gimelshein 2018, section 3

@@ -58,8 +58,10 @@ struct ForwardParams {
   Divisor section, section_tiles, last_section;
 };
 
-template <int kHeadDim_, int kConsumers_, int kTileN_, int kStages_, int kQueryStages_>
+template <int kHeadDim_, int kConsumers_, int kTileN_, int kStages_, int kQueryStages_, bool kTurns_, bool kStaged_>
 struct ForwardShape {
+  // Turns: consumers issue their products one after the other. Staged: O leaves through the stage of the tile's Q.
+  static constexpr bool kTurns = kTurns_ && kConsumers_ > 1, kStaged = kStaged_;
   static constexpr int kHeadDim = kHeadDim_, kConsumers = kConsumers_, kTileN = kTileN_, kStages = kStages_,
                        kQueryStages = kQueryStages_;
   static constexpr int kTileM = 64 * kConsumers;

@@ -5,12 +5,8 @@ namespace attnbench::kernels::hopper {
 
 std::span<const ForwardInstance> forward_d128() {
   static constexpr ForwardInstance kRows[] = {
-      forward_instance<ForwardShape<128, 2, 128, 2, 2>, false>(0),
-      forward_instance<ForwardShape<128, 2, 128, 2, 2>, true>(0),
-#ifdef ATTNBENCH_TUNE
-      forward_instance<ForwardShape<128, 2, 176, 2, 1>, false>(0),
-      forward_instance<ForwardShape<128, 2, 144, 2, 2>, false>(0),
-#endif
+      forward_instance<ForwardShape<128, 2, 128, 2, 2, false, true>, false>(0),
+      forward_instance<ForwardShape<128, 2, 128, 2, 2, true, true>, true>(0),
   };
   return kRows;
 }

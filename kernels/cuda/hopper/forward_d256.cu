@@ -5,8 +5,9 @@ namespace attnbench::kernels::hopper {
 
 std::span<const ForwardInstance> forward_d256() {
   static constexpr ForwardInstance kRows[] = {
-      forward_instance<ForwardShape<256, 2, 80, 2, 1>, false>(0),
-      forward_instance<ForwardShape<256, 2, 64, 2, 1>, true>(0),
+      forward_instance<ForwardShape<256, 2, 64, 2, 1, false, false>, false>(0),
+      forward_instance<ForwardShape<256, 2, 80, 2, 1, false, false>, false>(1024),
+      forward_instance<ForwardShape<256, 2, 64, 2, 1, false, false>, true>(0),
   };
   return kRows;
 }

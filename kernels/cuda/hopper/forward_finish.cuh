@@ -133,24 +133,33 @@ __device__ inline void repair(const ForwardParams& p, int head, int warp_row, co
   }
 }
 
-/// Normalises O and writes it and lse. Each lane of a quad ends up with eight neighbouring columns of its row.
-/// Returns in `bits`, per row, whether anything written is not finite.
-template <typename T, int kHeadDim>
-__device__ inline void write_rows(const ForwardParams& p, const float (&o)[kHeadDim / 2], const RowState& state,
-                                  int head, int row, std::uint32_t (&bits)[2]) {
-  const int quad = static_cast<int>(threadIdx.x) % 4;
+/// Sums rows `row` and `row` + 8 over their quad, writes lse, and returns 1 / sum, or 0 for a row that sees nothing.
+__device__ inline void close_rows(const ForwardParams& p, const RowState& state, int head, int row,
+                                  float (&inverse)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = state.sum[half];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const float inverse = sum == 0.f ? 0.f : 1.f / sum;
     const int r = row + 8 * half;
-    const bool inside = r < p.seq_q;
-    if (quad == 0 && inside) {
+    if (threadIdx.x % 4 == 0 && r < p.seq_q) {
       p.lse[static_cast<long long>(head) * p.seq_q + r] =
           sum == 0.f ? -INFINITY : state.max[half] * p.scale + logf(sum);
     }
+    inverse[half] = sum == 0.f ? 0.f : 1.f / sum;
+  }
+}
+
+/// Writes O, normalised. Each lane of a quad ends up with eight neighbouring columns of its row. Returns in
+/// `bits`, per row, whether anything written is not finite.
+template <typename T, int kHeadDim>
+__device__ inline void write_rows(const ForwardParams& p, const float (&o)[kHeadDim / 2], const float (&inverse)[2],
+                                  int head, int row, std::uint32_t (&bits)[2]) {
+  const int quad = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = row + 8 * half;
+    const bool inside = r < p.seq_q;
     T* out = output_row<T>(p, head, r);
     bits[half] = 0;
 #pragma unroll
@@ -158,21 +167,50 @@ __device__ inline void write_rows(const ForwardParams& p, const float (&o)[kHead
       std::uint32_t a[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (j + i >= kHeadDim / 8) continue;
-        a[i] = pack<T>(o[4 * (j + i) + 2 * half] * inverse, o[4 * (j + i) + 2 * half + 1] * inverse);
+        const int at = 4 * (j + i) + 2 * half;
+        a[i] = pack<T>(o[at] * inverse[half], o[at + 1] * inverse[half]);
         bits[half] |= non_finite<T>(a[i]);
       }
-      if constexpr (kHeadDim < 32) {  // too narrow for the exchange
-#pragma unroll
-        for (int i = 0; i < kHeadDim / 8; ++i) {
-          if (inside) *reinterpret_cast<std::uint32_t*>(out + 8 * i + 2 * quad) = a[i];
-        }
-      } else {
-        transpose_quad(a);
-        if (inside) *reinterpret_cast<uint4*>(out + 8 * (j + quad)) = make_uint4(a[0], a[1], a[2], a[3]);
-      }
+      transpose_quad(a);
+      if (inside) *reinterpret_cast<uint4*>(out + 8 * (j + quad)) = make_uint4(a[0], a[1], a[2], a[3]);
     }
   }
+}
+
+/// The same through shared memory, one warp's 16 rows: `stage` is where their first chunk of columns lies, chunks are
+/// kTileM rows apart. Returns before the copies have read it.
+template <typename T, typename Shape>
+__device__ inline void send_rows(const ForwardParams& p, const CUtensorMap* map, std::uint32_t stage,
+                                 const float (&o)[Shape::kHeadDim / 2], const float (&inverse)[2], int head, int row,
+                                 std::uint32_t (&bits)[2]) {
+  constexpr std::uint32_t kSwizzle = Shape::kRowBytes / 16 - 1;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Lane i: row i % 16, columns 8 (i / 16) and on, of every 16 columns; a 16-byte unit's place is swizzled by the row.
+  const std::uint32_t place = stage + lane % 16 * Shape::kRowBytes;
+  bits[0] = bits[1] = 0;
+#pragma unroll
+  for (int j = 0; j < Shape::kHeadDim / 8; j += 2) {
+    std::uint32_t a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int half = i % 2, at = 4 * (j + i / 2) + 2 * half;
+      a[i] = pack<T>(o[at] * inverse[half], o[at + 1] * inverse[half]);
+      bits[half] |= non_finite<T>(a[i]);
+    }
+    const int chunk = 8 * j / Shape::kColumns, unit = j % (Shape::kColumns / 8) + lane / 16;
+    const std::uint32_t address = place + chunk * Shape::kTileM * Shape::kRowBytes + 16 * unit;
+    store_matrices(address ^ ((address >> 7 & kSwizzle) << 4), a[0], a[1], a[2], a[3]);
+  }
+  fence_async_proxy();
+  __syncwarp();
+  if (lane != 0) return;
+  const int batch = p.heads.quotient(head);
+#pragma unroll
+  for (int chunk = 0; chunk < Shape::kChunks; ++chunk) {
+    copy_out(map, stage + chunk * Shape::kTileM * Shape::kRowBytes, chunk * Shape::kColumns, row,
+             head - batch * p.heads.divisor, batch);
+  }
+  copy_out_commit();
 }
 
 /// What a warpgroup's tile is where none of its rows sees a key.

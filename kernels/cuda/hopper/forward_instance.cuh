@@ -14,18 +14,19 @@ struct Forward {
     return cudaFuncSetAttribute(forward_kernel<T, Shape, kMasked>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 Shape::kSharedBytes);
   }
-  static cudaError_t launch(const CUtensorMap& q, const CUtensorMap& k, const CUtensorMap& v,
-                            const ForwardParams& params, int grid, cudaStream_t stream) {
-    forward_kernel<T, Shape, kMasked><<<grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(q, k, v, params);
+  static cudaError_t launch(const ForwardPlan& plan, cudaStream_t stream) {
+    forward_kernel<T, Shape, kMasked>
+        <<<plan.grid, Shape::kThreads, Shape::kSharedBytes, stream>>>(plan.q, plan.k, plan.v, plan.o, plan.params);
     return cudaGetLastError();
   }
 };
 
 template <typename Shape, bool kMasked>
-constexpr ForwardInstance forward_instance(std::int64_t keys_from) {
+constexpr ForwardInstance forward_instance(std::int64_t keys_from, int most_tiles = kAnyTiles) {
   using Bf16 = Forward<__nv_bfloat16, Shape, kMasked>;
   using Fp16 = Forward<__half, Shape, kMasked>;
-  return {{Shape::kHeadDim, kMasked, Shape::kConsumers, Shape::kTileN, Shape::kStages, Shape::kQueryStages, keys_from},
+  return {{Shape::kHeadDim, kMasked, Shape::kConsumers, Shape::kTileN, Shape::kStages, Shape::kQueryStages, keys_from,
+           most_tiles, Shape::kTurns ? (Shape::kStaged ? "ts" : "t") : (Shape::kStaged ? "s" : "")},
           {&Bf16::allow, &Bf16::launch},
           {&Fp16::allow, &Fp16::launch}};
 }

@@ -51,6 +51,7 @@ __device__ inline void produce_keys(const Channel<Shape>& c, const CUtensorMap* 
                                at(c.bar.query_full, query_ring.index()), first, head, batch);
     query_ring.advance();
     const int kv_head = c.p.group.quotient(head);
+#pragma unroll 1
     for (int n = tile.blocks.end - 1; n >= tile.blocks.begin; --n) {
       barrier_wait(at(c.bar.key_empty, ring.index()), ring.phase() ^ 1);
       load<Shape, Shape::kTileN>(map_k, c.base + Shape::kKeysAt + ring.index() * Shape::kKeyBytes,
@@ -78,6 +79,7 @@ __device__ inline void produce_values(const Channel<Shape>& c, const CUtensorMap
     if (tile.m < 0) return;
     const int batch = c.p.heads.quotient(tile.head);
     const int kv_head = c.p.group.quotient(tile.head - batch * c.p.heads.divisor);
+#pragma unroll 1
     for (int n = tile.blocks.end - 1; n >= tile.blocks.begin; --n) {
       barrier_wait(at(c.bar.value_empty, ring.index()), ring.phase() ^ 1);
       load<Shape, Shape::kTileN>(map_v, c.base + Shape::kValuesAt + ring.index() * Shape::kKeyBytes,
@@ -102,6 +104,7 @@ struct Consumer {
 
   const ForwardParams& p;
   const Channel<Shape>& channel;
+  const CUtensorMap* map_o;
   int group;
   int thread;
   Ring<Shape::kStages> key_ring, value_ring;
@@ -142,10 +145,20 @@ struct Consumer {
     }
   }
 
+  /// Every warpgroup takes one turn for each block of a tile, whether it reads it or not. A turn waits for that of the
+  /// warpgroup before; so one warpgroup's products run while the others are at their softmax. Barriers 4, 5, 6.
+  __device__ void take_turn() const {
+    if (Shape::kTurns) named_sync(4 + group, 256);
+  }
+  __device__ void pass_turn() const {
+    if (Shape::kTurns) named_arrive(4 + (group + 1 == Shape::kConsumers ? 0 : group + 1), 256);
+  }
+
   /// Waits for K (and Q at the first block of a tile) and issues S = Q K^T.
   __device__ void issue_scores(bool first_of_tile) {
     if (first_of_tile) barrier_wait(at(channel.bar.query_full, query_ring.index()), query_ring.phase());
     barrier_wait(at(channel.bar.key_full, key_ring.index()), key_ring.phase());
+    take_turn();
     products_fence();
     score_product<T, Shape>(s, channel.base + query_ring.index() * Shape::kQueryBytes + group * 64 * Shape::kRowBytes,
                             channel.base + Shape::kKeysAt + key_ring.index() * Shape::kKeyBytes);
@@ -159,12 +172,14 @@ struct Consumer {
     products_commit();
   }
 
-  __device__ void release_key(bool last_of_tile) {
+  __device__ void release_key() {
     if (thread == 0) barrier_arrive(at(channel.bar.key_empty, key_ring.index()));
     key_ring.advance();
-    if (!last_of_tile) return;
-    if (thread == 0) barrier_arrive(at(channel.bar.query_empty, query_ring.index()));
-    query_ring.advance();
+  }
+
+  /// Once a warp for each tile.
+  __device__ void release_query(int index) {
+    if (thread % 32 == 0) barrier_arrive(at(channel.bar.query_empty, index));
   }
 
   __device__ void release_value() {
@@ -172,20 +187,30 @@ struct Consumer {
     value_ring.advance();
   }
 
+  __device__ void complete_values() {
+    products_wait<0>();
+    pin(o);
+    release_value();
+  }
+
   /// Gives back blocks that only other warpgroups read. They must be there: an arrival for a copy that has not begun
   /// would count for the one before. And every warp must have seen that they are before the first is given back: a warp
   /// that looks late could find the stage in the next phase but one, which looks like the one before.
   __device__ void pass_keys(int count) {
     if constexpr (kMasked) {
+#pragma unroll 1
       for (int i = 0; i < count; ++i) {
+        take_turn();
+        pass_turn();
         barrier_wait(at(channel.bar.key_full, key_ring.index()), key_ring.phase());
         named_sync(1 + group, 128);
-        release_key(false);
+        release_key();
       }
     }
   }
   __device__ void pass_values(int count) {
     if constexpr (kMasked) {
+#pragma unroll 1
       for (int i = 0; i < count; ++i) {
         barrier_wait(at(channel.bar.value_full, value_ring.index()), value_ring.phase());
         named_sync(1 + group, 128);
@@ -196,6 +221,7 @@ struct Consumer {
 
   /// Whether a row of this warpgroup must not see some key of block n.
   __device__ bool partly_hidden(const Work& work, int n) const {
+    if (!kMasked) return (n + 1) * kTileN > p.seq_k;
     const int own = first_row(work) + p.seq_k - p.seq_q;
     const int first = n * kTileN, end = first + kTileN;
     return end > min(p.seq_k, own + p.ahead + 1) || first < own + 63 - p.behind;
@@ -204,52 +230,67 @@ struct Consumer {
   /// S of block n is complete: P in place of it. True if O needs the factors in alpha.
   __device__ bool soften(const Work& work, int n, RowState& rows) {
     pin(s);
-    release_key(n == work.begin);
-    const int column = n * kTileN + 2 * (thread % 4);
-    if constexpr (kMasked) {
-      if (partly_hidden(work, n)) mask_hidden<kTileN>(s, p, row_of(work), column);
-    } else {
-      if ((n + 1) * kTileN > p.seq_k) mask_tail<kTileN>(s, p.seq_k, column);
+    release_key();
+    if (n == work.begin) {
+      if (!Shape::kStaged) release_query(query_ring.index());
+      query_ring.advance();
     }
+    const int column = n * kTileN + 2 * (thread % 4);
+    if (partly_hidden(work, n)) mask_hidden<kTileN>(s, p, row_of(work), column);
     return softmax_step<kTileN>(s, rows, alpha, p.scale_log2);
   }
 
-  /// O of a tile is complete.
-  __device__ void finish(const Work& work, const RowState& state) {
+  /// O of a tile is complete; `inverse` are the reciprocal sums of its rows.
+  __device__ void finish(const Work& work, const float (&inverse)[2], int query_stage) {
     std::uint32_t bits[2];
-    write_rows<T, kHeadDim>(p, o, state, work.head, row_of(work), bits);
+    if constexpr (Shape::kStaged) {
+      const int warp_row = group * 64 + thread / 32 * 16;
+      send_rows<T, Shape>(p, map_o, channel.base + query_stage * Shape::kQueryBytes + warp_row * Shape::kRowBytes, o,
+                          inverse, work.head, row_of(work), bits);
+      if (thread % 32 == 0) copy_out_wait_read();
+      release_query(query_stage);
+    } else {
+      write_rows<T, kHeadDim>(p, o, inverse, work.head, row_of(work), bits);
+    }
     if constexpr (kMasked) {
       const unsigned votes[2] = {__ballot_sync(0xffffffffu, bits[0] != 0), __ballot_sync(0xffffffffu, bits[1] != 0)};
       if ((votes[0] | votes[1]) == 0) return;
+      if (Shape::kStaged && thread % 32 == 0) copy_out_wait();
+      __syncwarp();
       const Range keys{work.begin * kTileN, min(p.seq_k, work.end * kTileN)};
       repair<T, kHeadDim>(p, work.head, first_row(work) + thread / 32 * 16, votes, keys);
     }
   }
 
+  /// S of block n beside P V of the block before it.
+  __device__ void step(const Work& work, int n, RowState& state) {
+    issue_scores(false);
+    issue_values();
+    pass_turn();
+    products_wait<1>();
+    const bool update = soften(work, n, state);
+    complete_values();
+    pack_probabilities<T, kTileN>(s, probabilities);
+    if (update) rescale<kHeadDim>(o, alpha);
+  }
+
   __device__ void run() {
     RowState state;
     Work work;
+    int stage = 0;  // of the tile's Q
+    if (group == Shape::kConsumers - 1) pass_turn();
     if (!fetch(work)) return;
     pass_keys(work.early);
     issue_scores(true);
+    pass_turn();
     products_wait<0>();
     soften(work, work.end - 1, state);
     pack_probabilities<T, kTileN>(s, probabilities);
     pass_values(work.early);
+    float inverse[2];
     for (;;) {
       clear(o);
-      // S of block n beside P V of the block before it.
-      for (int n = work.end - 2; n >= work.begin; --n) {
-        issue_scores(false);
-        issue_values();
-        products_wait<1>();
-        const bool update = soften(work, n, state);
-        products_wait<0>();
-        pin(o);
-        release_value();
-        pack_probabilities<T, kTileN>(s, probabilities);
-        if (update) rescale<kHeadDim>(o, alpha);
-      }
+      for (int n = work.end - 2; n >= work.begin; --n) step(work, n, state);
       // S of the next tile's first block beside the last P V of this one.
       Work next;
       if (!fetch(next)) break;
@@ -257,22 +298,22 @@ struct Consumer {
       pass_keys(work.late + next.early);
       issue_scores(true);
       issue_values();
+      pass_turn();
       products_wait<1>();
       soften(next, next.end - 1, fresh);
-      products_wait<0>();
-      pin(o);
-      release_value();
+      complete_values();
       pass_values(work.late + next.early);
-      finish(work, state);
+      close_rows(p, state, work.head, row_of(work), inverse);
+      finish(work, inverse, stage);
+      stage = stage == Shape::kQueryStages - 1 ? 0 : stage + 1;
       pack_probabilities<T, kTileN>(s, probabilities);
       state = fresh;
       work = next;
     }
     issue_values();
-    products_wait<0>();
-    pin(o);
-    finish(work, state);
-    release_value();
+    close_rows(p, state, work.head, row_of(work), inverse);
+    complete_values();
+    finish(work, inverse, stage);
     pass_keys(work.late);
     pass_values(work.late);
   }
@@ -281,7 +322,8 @@ struct Consumer {
 template <typename T, typename Shape, bool kMasked>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
     forward_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
-                   const __grid_constant__ CUtensorMap map_v, const __grid_constant__ ForwardParams p) {
+                   const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,
+                   const __grid_constant__ ForwardParams p) {
   extern __shared__ char raw[];
   const std::uint32_t base = (shared_address(raw) + 1023) & ~1023u;
   __shared__ ForwardBarriers<Shape::kStages, Shape::kQueryStages> bar;
@@ -289,9 +331,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     prefetch_map(&map_q);
     prefetch_map(&map_k);
     prefetch_map(&map_v);
+    prefetch_map(&map_o);
     for (int i = 0; i < Shape::kQueryStages; ++i) {
       barrier_init(&bar.query_full[i], 1);
-      barrier_init(&bar.query_empty[i], Shape::kConsumers);
+      barrier_init(&bar.query_empty[i], 4 * Shape::kConsumers);
     }
     for (int i = 0; i < Shape::kStages; ++i) {
       barrier_init(&bar.key_full[i], 1);
@@ -317,8 +360,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (threadIdx.x == 32) produce_values<Shape>(channel, &map_v);
   } else {
     take_registers<(kThree ? 160 : 232)>();
-    Consumer<T, Shape, kMasked> consumer{p,  channel, warpgroup - 1, static_cast<int>(threadIdx.x) % 128, {}, {},
-                                         {}, {}};
+    Consumer<T, Shape, kMasked> consumer{p,  channel, &map_o, warpgroup - 1, static_cast<int>(threadIdx.x) % 128, {},
+                                         {}, {},      {}};
     consumer.run();
   }
 }

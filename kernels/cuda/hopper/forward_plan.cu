@@ -53,10 +53,9 @@ Rows rows_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stri
 
 std::span<const std::span<const ForwardInstance>> forward_tables() {
   static const std::span<const ForwardInstance> all[] = {
-      forward_d64(),
-      forward_d128(),
+      forward_d64(), forward_d128(),
 #ifndef ATTNBENCH_KERNEL_SET_CI
-      forward_d256(),
+      forward_d16(), forward_d32(),  forward_d96(), forward_d192(), forward_d256(),
 #endif
   };
   return all;
@@ -85,7 +84,7 @@ base::Result<ForwardPlan> plan_forward(const AttentionArgs& args, const TileChoi
   ForwardPlan plan{};
   const int columns = std::min(64, tile.head_dim);
   if (!make_map(plan.q, args.q, 64 * tile.consumers, columns) || !make_map(plan.k, args.k, tile.tile_n, columns) ||
-      !make_map(plan.v, args.v, tile.tile_n, columns)) {
+      !make_map(plan.v, args.v, tile.tile_n, columns) || !make_map(plan.o, args.o, 16, columns)) {
     return base::fail(base::ErrorKind::kFailed,
                       "flash:wgmma: the driver declines a tensor map of these strides; use flash:mma");
   }

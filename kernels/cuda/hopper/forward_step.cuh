@@ -16,44 +16,41 @@ struct RowState {
   float sum[2] = {0.f, 0.f};
 };
 
-/// Takes keys at and beyond seq_k out of S, whose first column of this thread is key `column`. Their rows of V arrived
-/// as zeros.
-template <int kColumns>
-__device__ inline void mask_tail(float (&s)[kColumns / 2], int seq_k, int column) {
-#pragma unroll
-  for (int j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (column + 8 * j + i % 2 >= seq_k) s[4 * j + i] = -INFINITY;
-    }
-  }
+/// Of a thread's columns of 16 blocks of eight, 8 j + {0, 1} for j = 0 .. 15, the first bits: those below `end`.
+__device__ inline std::uint32_t columns_below(int end) {
+  const int count = min(max(end / 8 * 2 + min(end % 8, 2), 0), 32);
+  return count == 32 ? ~0u : (1u << count) - 1;
 }
 
-/// Takes out of S what rows `row` and `row` + 8 do not see, whatever is there.
+/// Takes out of S what rows `row` and `row` + 8 do not see, whatever is there. One bit a score: testing bits costs less
+/// than comparing places twice. Keys at and beyond seq_k too; their rows of V arrived as zeros.
 template <int kColumns>
 __device__ inline void mask_hidden(float (&s)[kColumns / 2], const ForwardParams& p, int row, int column) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const Range seen = visible_keys(p, row + 8 * half, {0, p.seq_k});
-    const int begin = seen.begin - column, end = seen.end - column;
 #pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
+    for (int word = 0; word < kColumns; word += 128) {
+      const int place = column + word;
+      const std::uint32_t bits = columns_below(seen.end - place) & ~columns_below(seen.begin - place);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        if (8 * j + e < begin || 8 * j + e >= end) s[4 * j + 2 * half + e] = -INFINITY;
+      for (int i = 0; i < 32 && word / 4 + i < kColumns / 4; ++i) {
+        if ((bits >> i & 1) == 0) s[word / 2 + i / 2 * 4 + 2 * half + i % 2] = -INFINITY;
       }
     }
   }
 }
 
-/// The larger of two, as fmaxf: a NaN loses. It comes back through its own weight.
+/// The largest score of a row; NaN if one is.
 template <int kColumns>
 __device__ inline float row_max(const float (&s)[kColumns / 2], int half) {
-  float top = fmaxf(s[2 * half], s[2 * half + 1]);
+  float top = max_or_nan(s[2 * half], s[2 * half + 1]);
 #pragma unroll
-  for (int j = 1; j < kColumns / 8; ++j) top = fmaxf(top, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
-  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-  return fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+  for (int j = 1; j < kColumns / 8; ++j) {
+    top = max_or_nan(top, max_or_nan(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
+  }
+  top = max_or_nan(top, __shfl_xor_sync(0xffffffffu, top, 1));
+  return max_or_nan(top, __shfl_xor_sync(0xffffffffu, top, 2));
 }
 
 /// +infinity becomes the largest float; NaN stays.
@@ -68,20 +65,21 @@ constexpr float kSlack = 8.f;
 /// it spoils the exponent, m is subtracted first; scores beyond fp32 saturate there.
 template <int kColumns>
 __device__ inline bool softmax_step(float (&s)[kColumns / 2], RowState& state, float (&alpha)[2], float c) {
-  float top[2];
   constexpr float kExactBase = 4194304.f;  // 2^22: beyond, c m is rounded to halves or worse
-  bool grew = false;
+  float top[2];
+  bool grew[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     top[half] = row_max<kColumns>(s, half);
-    grew = grew || (top[half] - state.max[half]) * c > kSlack;
+    grew[half] = !((top[half] - state.max[half]) * c <= kSlack);  // NaN too
   }
-  const bool update = __any_sync(0xffffffffu, grew);
+  const bool update = __any_sync(0xffffffffu, grew[0] || grew[1]);
   if (update) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float next = saturate(fmaxf(state.max[half], top[half]));
-      alpha[half] = next == -INFINITY ? 1.f : exp2_approx((state.max[half] - next) * c);
+      // Row by row, so that no row's result depends on what others hold.
+      const float next = grew[half] ? saturate(max_or_nan(state.max[half], top[half])) : state.max[half];
+      alpha[half] = next == state.max[half] ? 1.f : exp2_approx((state.max[half] - next) * c);
       state.max[half] = next;
       state.sum[half] *= alpha[half];
     }
