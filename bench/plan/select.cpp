@@ -95,9 +95,9 @@ std::vector<KernelChoice> choices_on(const cli::SweepOptions& options, const Can
   return choices;
 }
 
-base::Result<void> check_kernels(const cli::SweepOptions& options, std::span<const Candidate> candidates) {
+base::Result<void> check_choices(std::span<const KernelChoice> choices, std::span<const Candidate> candidates) {
   const std::vector<std::string_view> known = names(candidates);
-  for (const KernelChoice& choice : options.axes.kernels) {
+  for (const KernelChoice& choice : choices) {
     if (!contains(known, choice.name)) {
       return fail(ErrorKind::kUsage, fmt::format("--kernels: {} has no kernel \"{}\"{}", ids(candidates), choice.name,
                                                  base::did_you_mean(choice.name, known)));
@@ -109,6 +109,12 @@ base::Result<void> check_kernels(const cli::SweepOptions& options, std::span<con
                               choice.variant, base::did_you_mean(choice.variant, forms)));
     }
   }
+  return {};
+}
+
+base::Result<void> check_kernels(const cli::SweepOptions& options, std::span<const Candidate> candidates) {
+  if (auto ok = check_choices(options.axes.kernels, candidates); !ok) return ok;
+  const std::vector<std::string_view> known = names(candidates);
   if (options.baseline != cli::SweepOptions{}.baseline && !contains(known, options.baseline)) {
     return fail(ErrorKind::kUsage, fmt::format("--baseline: {} has no kernel \"{}\"{}", ids(candidates),
                                                options.baseline, base::did_you_mean(options.baseline, known)));

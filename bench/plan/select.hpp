@@ -15,6 +15,9 @@ bool matches(const kernels::KernelInfo& kernel, const cli::KernelChoice& choice)
 /// runs_unnamed, once.
 std::vector<cli::KernelChoice> choices_on(const cli::SweepOptions& options, const Candidate& candidate);
 
+/// Every choice is a kernel, and a variant, of some device. Error: kUsage, with the nearest name.
+base::Result<void> check_choices(std::span<const cli::KernelChoice> choices, std::span<const Candidate> candidates);
+
 /// Every chosen kernel, and a baseline that was asked for, is on some device. Error: kUsage, with the nearest name.
 base::Result<void> check_kernels(const cli::SweepOptions& options, std::span<const Candidate> candidates);
 
