@@ -85,6 +85,7 @@ std::vector<reports::Row> PointRun::run(const std::vector<const plan::Case*>& ca
 bool PointRun::fit_together(const std::vector<const plan::Case*>& cases) const {
   double sum = 0;
   for (const plan::Case* c : cases) sum += static_cast<double>(c->predicted_bytes);
+  sum += static_cast<double>(cases.front()->harness_bytes);
   return cases.size() == 1 || sum <= kShareTogether * static_cast<double>(device_.memory_free_bytes());
 }
 
