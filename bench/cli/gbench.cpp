@@ -30,10 +30,11 @@ int complain(const base::Error& error) {
   return base::exit_code_of(error.kind);
 }
 
-/// As many launches as the row's least time holds by the plan's prediction, within the bounds of --samples-min and
-/// -max.
+/// As many launches, with their cache flushes, as the row's least time holds by the plan's prediction, within the
+/// bounds of --samples-min and -max.
 std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling) {
-  const double wanted = std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us));
+  const double wanted =
+      std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us + c.predicted_flush_us));
   const auto bounded = static_cast<std::int64_t>(std::min(wanted, kMostIterations));
   const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
   return std::clamp<std::int64_t>(bounded, least, std::max<std::int64_t>(least, sampling.samples_max));

@@ -24,8 +24,9 @@ using plan::AxisLimits;
 
 using S = SweepOptions;
 
-constexpr AxisLimits kLengths{1, std::int64_t{1} << 32, false};
+constexpr AxisLimits kLengths{0, std::int64_t{1} << 32, false};  // of 0 queries or keys there is a contract too
 constexpr AxisLimits kSizes{1, std::int64_t{1} << 24, false};
+constexpr AxisLimits kBatches{0, std::int64_t{1} << 24, false};
 constexpr AxisLimits kWindows{0, std::int64_t{1} << 32, true};
 constexpr AxisLimits kThreads{1, 4096, false};
 constexpr AxisLimits kCounts{1, 100'000'000, false};
@@ -83,10 +84,13 @@ Result<void> percent(double& target, const Setting& setting) {
 
 Result<void> scale(S& options, const Setting& setting) {
   const std::optional<double> value = base::parse_number(setting.value);
-  if (!value || *value <= 0) {
+  // Kernels take it in fp32, where it may neither become 0 or infinite nor lose digits as a subnormal does.
+  using Limits = std::numeric_limits<float>;
+  if (!value || *value < double{Limits::min()} || *value > double{Limits::max()}) {
     return fail(ErrorKind::kUsage,
-                fmt::format("{}: \"{}\" is not a number above 0; try 0.125, or leave it out for 1 / sqrt(head_dim)",
-                            setting.source, setting.value));
+                fmt::format("{}: \"{}\" is not a number from {:.2g} to {:.2g}, the normal fp32; try 0.125, or leave it "
+                            "out for 1 / sqrt(head_dim)",
+                            setting.source, setting.value, Limits::min(), Limits::max()));
   }
   options.axes.scale = *value;
   return {};
@@ -177,11 +181,11 @@ constexpr unsigned kWriting = kSweep | kReport | kVerify;
 const OptionSpec kTable[] = {
     {"d-model", "", "LIST", kAxes, "heads * head_dim", kMeasuring, true, ',', APPLY(axis(o.axes.d_model, s, kSizes)),
      SHOW(shown::axis(o.axes.d_model))},
-    {"seq-len", "", "LIST", kAxes, "queries, and keys unless --seq-len-k says otherwise; k = 1024", kMeasuring, true,
-     ',', APPLY(axis(o.axes.seq_len, s, kLengths)), SHOW(shown::axis(o.axes.seq_len))},
+    {"seq-len", "", "LIST", kAxes, "queries, and keys unless --seq-len-k says otherwise; k = 1024; 0 is a length too",
+     kMeasuring, true, ',', APPLY(axis(o.axes.seq_len, s, kLengths)), SHOW(shown::axis(o.axes.seq_len))},
     {"seq-len-k", "", "LIST", kAxes, "keys", kMeasuring, true, ',', APPLY(axis(o.axes.seq_len_k, s, kLengths)),
      SHOW(shown::axis(o.axes.seq_len_k, "as many as queries"))},
-    {"batch", "", "LIST", kAxes, "sequences", kMeasuring, true, ',', APPLY(axis(o.axes.batch, s, kSizes)),
+    {"batch", "", "LIST", kAxes, "sequences", kMeasuring, true, ',', APPLY(axis(o.axes.batch, s, kBatches)),
      SHOW(shown::axis(o.axes.batch))},
     {"heads", "", "LIST", kAxes, "query heads", kMeasuring, true, ',', APPLY(axis(o.axes.heads, s, kSizes)),
      SHOW(shown::axis(o.axes.heads))},
@@ -229,7 +233,8 @@ const OptionSpec kTable[] = {
      APPLY(count(o.sampling.samples_max, s)), SHOW(std::to_string(o.sampling.samples_max))},
     {"min-time", "", "TIME", kSampling, "least time sampled per row", kSweep, false, ',',
      APPLY(seconds(o.sampling.time_min_s, s, true)), SHOW(shown::seconds(o.sampling.time_min_s))},
-    {"time-limit", "", "TIME", kSampling, "most time sampled per row", kSweep, false, ',',
+    {"time-limit", "", "TIME", kSampling,
+     "most time sampled per row, cache flushes included; the least samples are taken all the same", kSweep, false, ',',
      APPLY(seconds(o.sampling.time_limit_s, s, false)), SHOW(shown::seconds(o.sampling.time_limit_s))},
     {"max-noise", "", "PERCENT", kSampling, "stop when the median's 95 % interval is within this", kSweep, false, ',',
      APPLY(percent(o.sampling.noise_max_pct, s)), SHOW(shown::number(o.sampling.noise_max_pct))},

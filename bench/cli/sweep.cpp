@@ -14,7 +14,7 @@
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
-#include "bench/plan/plan.hpp"
+#include "bench/plan/predict.hpp"
 #include "bench/run/interrupt.hpp"
 #include "bench/run/runner.hpp"
 #include "kernels/device/cpu_device.hpp"
@@ -27,7 +27,6 @@ namespace {
 namespace status = reports::status;
 
 constexpr double kPeakSeconds = 0.5;
-constexpr double kVerifyShare = 1.5;  // launches that inputs, oracle and verification cost beside the samples
 
 int complain(const base::Error& error) {
   print_to(stderr, "error: {}\n", error.message);
@@ -37,18 +36,6 @@ int complain(const base::Error& error) {
 std::optional<double> peak_gflops(kernels::Device& device) {
   if (device.facts().kind != kernels::DeviceKind::kCpu) return std::nullopt;
   return kernels::measure_fma_peak(static_cast<kernels::CpuDevice&>(device).pool(), kPeakSeconds).gflops;
-}
-
-double predicted_s(const plan::Plan& plan, const Sampling& sampling) {
-  double total = 0;
-  for (const plan::Point& point : plan.points) {
-    for (const plan::Case& c : point.cases) {
-      const double launch_s = c.predicted_time_us * 1e-6;
-      total += kVerifyShare * launch_s + std::max(sampling.samples_min * launch_s, sampling.time_limit_s);
-      if (sampling.sustained) total += kSustainedS;
-    }
-  }
-  return total;
 }
 
 run::RunSettings settings_for(const SweepOptions& options, const SweepFolder& folder, const run::HostFacts& host) {
@@ -86,7 +73,7 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   std::FILE* people = options.outputs.owns_stdout() ? stderr : stdout;
   const int descriptor = ::fileno(people);
   const reports::TableStyle style{use_color(options.outputs.color, descriptor), terminal_width(descriptor)};
-  ProgressLine progress(options.outputs.quiet, predicted_s(plan, options.sampling));
+  ProgressLine progress(options.outputs.quiet, plan::predicted_duration(plan, options.sampling).most_s);
   TableSink table(people, style, options.outputs.quiet, progress);
   table.document() = folder->earlier;
   table.document().source = folder->directory;

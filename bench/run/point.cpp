@@ -85,6 +85,7 @@ std::vector<reports::Row> PointRun::run(const std::vector<const plan::Case*>& ca
 bool PointRun::fit_together(const std::vector<const plan::Case*>& cases) const {
   double sum = 0;
   for (const plan::Case* c : cases) sum += static_cast<double>(c->predicted_bytes);
+  sum += static_cast<double>(cases.front()->harness_bytes);
   return cases.size() == 1 || sum <= kShareTogether * static_cast<double>(device_.memory_free_bytes());
 }
 
@@ -156,8 +157,8 @@ Result<void> PointRun::check(Lane& lane, const kernels::KernelInfo& kernel) {
   auto outputs = lane.workload->download();
   if (!outputs) return tl::unexpected(outputs.error());
   if (!reference_) reference_ = measure::make_reference(c.problem, c.pass, *inputs_, c.seed, pool_);
-  const measure::Verdict verdict = measure::compare(
-      c.problem, c.pass, *reference_, *outputs, measure::widen_for_logits(kernel.tolerance(c.problem), *reference_));
+  const measure::Bounds bounds = measure::bounds_for(kernel.tolerance(c.problem), measure::largest_lse(*reference_));
+  const measure::Verdict verdict = measure::compare(c.problem, c.pass, *reference_, *outputs, bounds);
   add_verdict(lane.row, verdict);
   if (!verdict.passed()) finish(lane.row, status::kIncorrect, verdict.reason());
   return {};

@@ -164,6 +164,21 @@ TEST(Parse, WhatIsMissingIsSaid) {
   EXPECT_THAT(refusal({"sweep", "--resume"}), HasSubstr("--out DIR"));
 }
 
+TEST(Parse, AScaleIsANormalNumberInFp32) {
+  for (const char* scale : {"1e39", "1e-39", "1e-46", "0", "-1", "3.5e38"}) {
+    EXPECT_FALSE(parse(std::vector<std::string>{"sweep", "--scale", scale}, {})) << scale;
+  }
+  for (const char* scale : {"3.4e38", "1.2e-38", "0.125"}) {
+    EXPECT_TRUE(parse(std::vector<std::string>{"sweep", "--scale", scale}, {})) << scale;
+  }
+}
+
+TEST(Parse, LengthsAndBatchMayBeZero) {
+  EXPECT_TRUE(parse(std::vector<std::string>{"sweep", "--seq-len", "0,5", "--seq-len-k", "0", "--batch", "0"}, {}));
+  EXPECT_FALSE(parse(std::vector<std::string>{"sweep", "--heads", "0"}, {}));
+  EXPECT_FALSE(parse(std::vector<std::string>{"sweep", "--seq-len", "0:4k:x2"}, {}));
+}
+
 TEST(Parse, AWrongValueIsShownWithACaret) {
   EXPECT_EQ(refusal({"sweep", "--seq-len", "4k:256"}),
             "--seq-len: the range is reversed: it ends at 256, below its start 4k\n"

@@ -213,9 +213,13 @@ TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
 }
 
 TEST(Stopping, TakesNoDecisionBelowTheLeastNumberOfSamples) {
-  const std::vector<double> two{1, 1};
-  EXPECT_FALSE(should_stop({two, 29}, {}).has_value());
-  EXPECT_EQ(should_stop({two, 31}, {}), StopReason::kTimeout);
+  EXPECT_FALSE(should_stop({std::vector<double>(2, 14.5e6), 29}, {}).has_value());
+  EXPECT_EQ(should_stop({std::vector<double>(2, 15.5e6), 31}, {}), StopReason::kTimeout);
+}
+
+TEST(Stopping, TakesTheLeastSamplesHoweverLongTheFlushes) {
+  EXPECT_FALSE(should_stop({std::vector<double>(2, 36.0), 100}, {}).has_value());
+  EXPECT_EQ(should_stop({std::vector<double>(3, 36.0), 150}, {}), StopReason::kTimeLimit);
 }
 
 TEST(Stopping, AnswersTheLargestNumberFirst) {
