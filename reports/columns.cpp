@@ -54,8 +54,9 @@ constexpr std::string_view kStopDetail =
     "time_limit: --time-limit was used up, or six samples, the least for an interval, would not fit into it. "
     "out_of_reach: after a third of --time-limit at the least (and --min-time, --min-samples), the rest of it was "
     "projected not to be enough: an interval shrinks as 1 / sqrt(samples), and even a third of the width seen so far "
-    "would need more samples than fit. timeout: launches took ten times --time-limit before there were --min-samples; "
-    "no time is given. The limit counts cache flushes, the timeout does not. "
+    "would need more samples than fit; or fewer than 11 will fit, below which the interval goes from the smallest to "
+    "the largest sample and can only widen. timeout: launches took ten times --time-limit before there were "
+    "--min-samples; no time is given. The limit counts cache flushes, the timeout does not. "
     "interrupted: the user, or --run-limit, ended the run. error: a launch reported an error.";
 constexpr std::string_view kStatusDetail =
     "ok: measured and verified. incorrect: the result is wrong, so no time is given. unsupported: the kernel declines "
@@ -117,10 +118,13 @@ constexpr std::array kColumns = {
            &Row::launches_per_sample},
     Column{"flush_bytes", "bytes", "Bytes written before each cold sample to empty the caches.", &Row::flush_bytes,
            kFlushDetail},
-    Column{"interleaved", "", "Kernels of the point that were sampled in turn, this one included.", &Row::interleaved},
-    Column{"launch_bound", "", "1 when the time is near that of an empty launch, so the host is what was measured.",
+    Column{"interleaved", "", "Kernels of the point that were sampled in turn, this one included: 1 when alone.",
+           &Row::interleaved},
+    Column{"launch_bound", "", "1 when the host takes longer to enqueue a launch than the device to run it.",
            &Row::launch_bound},
-    Column{"throttled", "", "Samples during which the device reported a power or thermal limit.", &Row::throttled},
+    Column{"throttled", "",
+           "Samples during which the device reported a power or thermal limit; absent where it cannot tell.",
+           &Row::throttled},
     Column{"timer_overhead_us", "us", "Time of an empty sample; reported, never subtracted.", &Row::timer_overhead_us},
     Column{"clock_mhz_median", "MHz", "Median core clock during the samples, where it can be read.",
            &Row::clock_mhz_median},
@@ -160,6 +164,7 @@ constexpr std::array kColumns = {
            &Row::checked_rows},
     Column{"command", "", "Command line as typed.", &Row::command},
     Column{"seed", "", "Seed of the random inputs.", &Row::seed},
+    Column{"sampling", "", "Rule that samples were taken by, as options of sweep.", &Row::sampling},
     Column{"commit", "", "Commit that the program was built from, with -dirty when files differed.", &Row::commit},
     Column{"version", "", "Version of the program.", &Row::version},
     Column{"time_utc", "", "When the row was finished, UTC, ISO 8601.", &Row::time_utc},

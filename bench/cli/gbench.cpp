@@ -10,6 +10,7 @@
 #include "bench/base/version.hpp"
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
 #include "bench/plan/plan.hpp"
@@ -25,7 +26,7 @@ using measure::GbenchSession;
 constexpr double kMostIterations = 1000;
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
@@ -74,8 +75,8 @@ class Opener {
       if (!sample) return tl::unexpected(sample.error());
       return sample->time_us;
     };
-    if (row.flops_model) session.per_launch.emplace_back("flops", *row.flops_model);
-    if (row.bytes_model) session.per_launch.emplace_back("bytes", *row.bytes_model);
+    if (row.flops_model) session.per_launch.emplace_back("flop_per_second", *row.flops_model);
+    if (row.bytes_model) session.per_launch.emplace_back("bytes_per_second", *row.bytes_model);
     if (row.peak_bytes) session.plain.emplace_back("peak_bytes", static_cast<double>(*row.peak_bytes));
     if (row.err_rel_max) session.plain.emplace_back("err_rel_max", *row.err_rel_max);
     return session;

@@ -5,12 +5,13 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
+#include <utility>
 
 #include "bench/base/suggest.hpp"
 #include "bench/base/units.hpp"
 #include "bench/cli/shown.hpp"
 #include "bench/cli/words.hpp"
+#include "bench/cli/writers.hpp"
 #include "bench/plan/axis.hpp"
 
 namespace attnbench::cli {
@@ -98,8 +99,9 @@ Result<void> scale(S& options, const Setting& setting) {
 Result<void> seed(S& options, const Setting& setting) {
   const char* const end = setting.value.data() + setting.value.size();
   const auto [stop, error] = std::from_chars(setting.value.data(), end, options.seed);
-  if (error == std::errc{} && stop == end) return {};
-  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not a seed; try a whole number from 0 to 2^64 - 1",
+  // Rows hold signed integers, as most readers of JSON do.
+  if (error == std::errc{} && stop == end && std::in_range<std::int64_t>(options.seed)) return {};
+  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not a seed; try a whole number from 0 to 2^63 - 1",
                                              setting.source, setting.value));
 }
 
@@ -155,7 +157,8 @@ Result<void> baseline(S& options, const Setting& setting) {
     return fail(ErrorKind::kUsage, setting.source + ": one kernel is taken, e.g. naive");
   }
   if (!choices) return store(options.axes.kernels, choices, setting);
-  options.baseline = choices->front().name;
+  const KernelChoice& choice = choices->front();
+  options.baseline = choice.variant.empty() ? choice.name : choice.name + ":" + choice.variant;
   return {};
 }
 
@@ -222,8 +225,8 @@ const OptionSpec kTable[] = {
     {"deterministic", "", "", kShape, "ask kernels for results that repeat bit by bit", kMeasuring, false, ',',
      APPLY(toggle(o.sampling.deterministic, s))},
 
-    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA)", kMeasuring, false, ',',
-     APPLY(store(o.sampling.timing, parse_timing(s.value), s)), SHOW(std::string(to_string(o.sampling.timing)))},
+    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA), declared (mock)", kMeasuring, false,
+     ',', APPLY(store(o.sampling.timing, parse_timing(s.value), s)), SHOW(std::string(to_string(o.sampling.timing)))},
     {"min-samples", "", "N", kSampling, "least samples of a row", kSweep, false, ',',
      APPLY(count(o.sampling.samples_min, s)), SHOW(std::to_string(o.sampling.samples_min))},
     {"max-samples", "", "N", kSampling, "most samples of a row", kSweep, false, ',',
@@ -237,11 +240,11 @@ const OptionSpec kTable[] = {
      APPLY(percent(o.sampling.noise_max_pct, s)), SHOW(shown::number(o.sampling.noise_max_pct))},
     {"run-limit", "", "TIME", kSampling, "end the whole run after this, exit 124", kSweep, false, ',',
      APPLY(seconds(o.run_limit_s, s, true)), SHOW(shown::run_limit(o.run_limit_s))},
-    {"thermal", "", "WORD", kSampling, "burst, or sustained: warm the device up before every row", kSweep, false, ',',
+    {"thermal", "", "WORD", kSampling, "burst, or sustained: 5 s of launches before every row", kSweep, false, ',',
      thermal, SHOW(shown::thermal(o.sampling.sustained))},
 
-    {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to", kSweep | kReport, false, ',', baseline,
-     SHOW(o.baseline)},
+    {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to, NAME or NAME:VARIANT", kSweep | kReport, false,
+     ',', baseline, SHOW(o.baseline)},
     {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify, false, ',',
      APPLY(text(o.outputs.out_dir, s)), SHOW(shown::out_dir(o.outputs.out_dir, v == kSweep))},
     {"csv", "", "FILE", kOutput, "write CSV; - is standard output", kWriting, false, ',',
@@ -283,20 +286,7 @@ Result<void> check_together(const SweepOptions& options) {
         ErrorKind::kUsage,
         fmt::format("--resume continues a sweep in --out DIR; say which, e.g. --resume --out {}/<time>", kOutRoot));
   }
-  const std::array<std::pair<std::string_view, const std::string*>, 4> writers{
-      {{"--csv", &options.outputs.csv},
-       {"--json", &options.outputs.json},
-       {"--md", &options.outputs.md},
-       {"--gbench-json", &options.outputs.gbench_json}}};
-  for (std::size_t i = 0; i < writers.size(); ++i) {
-    for (std::size_t j = i + 1; j < writers.size(); ++j) {
-      if (writers[i].second->empty() || *writers[i].second != *writers[j].second) continue;
-      const std::string place = *writers[i].second == "-" ? "standard output" : *writers[i].second;
-      return fail(ErrorKind::kUsage, fmt::format("{} and {} both write to {}; give {} a file of its own",
-                                                 writers[i].first, writers[j].first, place, writers[j].first));
-    }
-  }
-  return {};
+  return check_writers(options.outputs, options.outputs.out_dir);
 }
 
 }  // namespace attnbench::cli

@@ -11,6 +11,7 @@
 
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/golden.hpp"
@@ -29,7 +30,7 @@ using kernels::Dtype;
 namespace fs = std::filesystem;
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
@@ -103,7 +104,7 @@ Result<measure::Verdict> run_one(const Subject& subject, Dtype dtype, const kern
 
 /// What is for people; on standard error where a writer has standard output.
 void print(const VerifyOptions& options, const std::string& line) {
-  if (!options.outputs.quiet) fmt::print(options.outputs.owns_stdout() ? stderr : stdout, "{}\n", line);
+  if (!options.outputs.quiet) print_to(options.outputs.owns_stdout() ? stderr : stdout, "{}\n", line);
 }
 
 /// Keeps a row; in rows.jsonl too when --out was given.
@@ -168,8 +169,8 @@ Result<void> verify_kernel(const VerifyOptions& options, const Subject& subject,
   print(options, line);
   for (const measure::TensorError& tensor : verdict->tensors) {
     if (tensor.passed()) continue;
-    fmt::print(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout, "    {} {} {}: {}\n",
-               label(kernel), to_string(dtype), tensor.tensor, tensor.reason());
+    print_to(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout, "    {} {} {}: {}\n",
+             label(kernel), to_string(dtype), tensor.tensor, tensor.reason());
   }
   return kept;
 }
@@ -268,16 +269,18 @@ int verify_verb(const VerifyOptions& options) {
   for (const std::string& path : *files) {
     if (run::interrupted()) break;
     if (auto ok = verify_file(options, path, devices, kernels, tally); !ok) {
-      fmt::print(stderr, "error: {}\n", ok.error().message);
+      print_to(stderr, "error: {}\n", ok.error().message);
       if (!damaged) damaged = ok.error();
     }
   }
-  fmt::print(options.outputs.owns_stdout() ? stderr : stdout, "{}\n", totals(tally));
+  if (!options.outputs.quiet || tally.failed > 0) {
+    print_to(options.outputs.quiet || options.outputs.owns_stdout() ? stderr : stdout, "{}\n", totals(tally));
+  }
   remove_if_empty(options, tally);
   if (auto ok = write_reports(options.outputs, tally.document, kBaseline); !ok) return complain(ok.error());
   if (run::interrupted()) {
-    fmt::print(stderr, "interrupted: what was checked so far is counted above{}\n",
-               options.outputs.out_dir.empty() ? "" : fmt::format(" and kept in {}", options.outputs.out_dir));
+    print_to(stderr, "interrupted: what was checked so far is counted above{}\n",
+             options.outputs.out_dir.empty() ? "" : fmt::format(" and kept in {}", options.outputs.out_dir));
     return run::interrupt_exit_code();
   }
   if (damaged) return base::exit_code_of(damaged->kind);

@@ -18,10 +18,20 @@ bool worth_a_look(std::int64_t count) {
   return count % step == 0;
 }
 
+/// So few samples that the interval reaches from the smallest to the largest of them.
+bool spans_the_sample(std::int64_t count) {
+  const auto ranks = base::median_ci_ranks(count);
+  return !ranks || ranks->low <= 1;
+}
+
+/// The noise rule has just been asked: `half_width` is more than the bound.
 bool out_of_reach(const Progress& progress, double half_width, const cli::Sampling& sampling) {
   if (progress.wall_s < kOutOfReachShare * sampling.time_limit_s) return false;
   const auto count = static_cast<double>(progress.times_us.size());
   const double fit = count / progress.wall_s * sampling.time_limit_s;
+  if (spans_the_sample(static_cast<std::int64_t>(progress.times_us.size()))) {
+    return spans_the_sample(static_cast<std::int64_t>(fit));
+  }
   return projected_samples(count, kOutOfReachWidthShare * half_width, sampling.noise_max_pct / 100) > fit;
 }
 

@@ -71,6 +71,8 @@ double projected_samples(double count, double half_width, double wanted);
 ///
 /// Out of reach: time_min_s and a third of the time limit have passed, and even if the half width were a third of what
 /// it is seen to be, more samples would be needed (projected_samples) than fit into the time limit at the pace so far.
+/// Below 11 samples the interval ends in the smallest and the largest of them, so one disturbed sample makes it as wide
+/// as it likes and nothing is projected from it; but where 11 will not fit, it can only widen, and is out of reach.
 ///
 /// The least time is there to see the machine's slower moods, so it counts wall time, cache flushes included. The noise
 /// rule looks at its own data while deciding to go on, so the interval's 95 % is nominal.

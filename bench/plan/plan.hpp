@@ -59,7 +59,8 @@ struct Candidate {
 /// Axes x kernels x devices, in a fixed order, holes and refusals marked with their reason.
 ///
 /// Errors  kUsage: an axis value that fits nothing (d_model not a multiple of heads, zip of unequal lengths), a kernel
-///         that no device has (near matches named), an empty selection, more than kMostCases before --exclude
+///         or a clock that no device has (near matches named), an empty selection, more than kMostCases before
+///         --exclude
 base::Result<Plan> make_plan(const cli::SweepOptions& options, std::span<const Candidate> candidates);
 
 }  // namespace attnbench::plan

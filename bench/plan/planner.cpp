@@ -348,6 +348,7 @@ Result<Plan> make_plan(const SweepOptions& options, std::span<const Candidate> c
     return fail(ErrorKind::kUsage, "the selection is empty: no device; see attnbench list devices");
   }
   if (auto ok = check_kernels(options, candidates); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_timing(options, candidates); !ok) return tl::unexpected(ok.error());
   Plan plan;
   for (const Candidate& candidate : candidates) {
     if (auto ok = DevicePlanner(options, candidate).run(plan); !ok) return tl::unexpected(ok.error());

@@ -126,7 +126,8 @@ Duration predicted_duration(const Plan& plan, const cli::Sampling& sampling) {
       if (!c.refused_status.empty()) continue;
       check_us = std::max(check_us, c.predicted_check_us);
       const double sample_s = (c.predicted_time_us + c.predicted_flush_us) * 1e-6;
-      const double before_s = kLaunchesBefore * c.predicted_time_us * 1e-6;
+      const double before_s =
+          kLaunchesBefore * c.predicted_time_us * 1e-6 + (sampling.sustained ? cli::kSustainedS : 0);
       const double least_s = sampling.samples_min * sample_s;
       duration.least_s += before_s + std::max(least_s, std::min(sampling.time_min_s, sampling.time_limit_s));
       duration.most_s += before_s + std::max(least_s, sampling.time_limit_s);

@@ -167,17 +167,31 @@ Result<void> PointRun::check(Lane& lane, const kernels::KernelInfo& kernel) {
 void PointRun::sample(std::vector<Lane>& lanes) {
   std::vector<kernels::Stopwatch*> stopwatches;
   std::vector<Lane*> timed;
+  const measure::Surroundings world = measure::surroundings(stop_);
   for (Lane& lane : lanes) {
-    if (!lane.stopwatch) continue;
+    if (!lane.stopwatch || !warm_up(lane, world)) continue;
     stopwatches.push_back(lane.stopwatch.get());
     timed.push_back(&lane);
   }
-  const measure::Surroundings world = measure::surroundings(stop_);
   const auto series = measure::take_samples(stopwatches, settings_.sampling, world);
   for (std::size_t i = 0; i < timed.size(); ++i) {
-    timed[i]->row.interleaved = timed.size() > 1 ? static_cast<std::int64_t>(timed.size()) : 0;
+    timed[i]->row.interleaved = static_cast<std::int64_t>(timed.size());
     settle(*timed[i], series[i]);
   }
+}
+
+/// False: the row ended there.
+bool PointRun::warm_up(Lane& lane, const measure::Surroundings& world) {
+  if (!settings_.sampling.sustained) return true;
+  const auto ok = measure::warm_up(*lane.stopwatch, cli::kSustainedS, world);
+  if (ok) {
+    add_note(lane.row, fmt::format("launched for {} s before the first sample", cli::kSustainedS));
+  } else if (ok.error().kind == ErrorKind::kInterrupted) {
+    fail(lane, {ErrorKind::kInterrupted, stop_reason()});
+  } else {
+    fail(lane, ok.error());
+  }
+  return ok.has_value();
 }
 
 void PointRun::settle(Lane& lane, const measure::Series& series) {

@@ -58,6 +58,7 @@ reports::Row describe(const plan::Case& c, const kernels::DeviceFacts& device, c
   if (c.predicted_time_us > 0) row.predicted_bytes = static_cast<std::int64_t>(c.predicted_bytes);
   row.command = provenance.command;
   row.seed = static_cast<std::int64_t>(provenance.seed);
+  row.sampling = provenance.sampling;
   row.host = provenance.host.host;
   row.os = provenance.host.os;
   row.governor = provenance.host.governor;

@@ -115,7 +115,7 @@ class Blas : public PreparedKernel {
       if (!ok) return;
       auto made = BlockedProduct::make(rows, block, more, device_.threads(), [&](std::int64_t count) {
         ProductShapes all = shapes(count);
-        all.input = input;
+        all.a.dtype = all.b.dtype = input;
         return all;
       });
       if (made) product = std::move(*made);

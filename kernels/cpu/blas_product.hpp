@@ -3,6 +3,7 @@
 // The library lives in a module of its own, opened on first use: linked, it costs every start of the program 5 ms.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,9 +15,10 @@
 
 namespace attnbench::kernels {
 
-/// A dense matrix in memory as an operand: element (r, c) is at r * row + c * column. No extent may be 0.
+/// A matrix in memory as an operand: element (r, c) is at r * row + c * column. No extent may be 0.
 struct MatrixShape {
   std::int64_t rows, columns, row, column;
+  Dtype dtype = Dtype::kFp32;
 };
 
 inline MatrixShape plain(std::int64_t rows, std::int64_t columns, std::int64_t stride) {
@@ -26,25 +28,27 @@ inline MatrixShape transposed(std::int64_t rows, std::int64_t columns, std::int6
   return {rows, columns, 1, stride};
 }
 
-/// Shapes of c = a b. c is fp32 whatever a and b are, and so are the sums.
+/// Shapes of c = a b. Sums are fp32 whatever the dtypes are.
 struct ProductShapes {
   MatrixShape a, b, c;
-  Dtype input = Dtype::kFp32;  // of a and b
 };
 
 /// One product of fixed shapes, bound for a number of threads; made by the module.
 class LibraryProduct {
  public:
   virtual ~LibraryProduct() = default;
+  /// Scratch that each thread hands in, aligned to 64 bytes; contents undefined before and after.
+  virtual std::size_t scratch_bytes() const = 0;
   /// False: the library reported an error. `thread` is the pool's number of the calling thread.
-  virtual bool run(const void* a, const void* b, float* c, int thread) = 0;
+  virtual bool run(const void* a, const void* b, void* c, int thread, void* scratch) = 0;
 };
 
 /// What libattnbench_onednn.so exports as kProductModuleSymbol.
 struct ProductModule {
   const char* build_id = nullptr;
   std::string version;
-  /// Error kUnsupported: the library has no such product on this machine; kFailed: it reported something else.
+  /// Errors  kUnsupported: the library has no such product on this machine, or nothing but a slow reference for these
+  /// dtypes; kFailed: it reported something else
   base::Result<std::unique_ptr<LibraryProduct>> (*make)(const ProductShapes& shapes, bool accumulate,
                                                         int threads) = nullptr;
 };
@@ -69,6 +73,7 @@ class BlockedProduct {
  private:
   std::int64_t block_ = 1;
   std::vector<std::unique_ptr<LibraryProduct>> products_;  // whole blocks, then the last one where it is shorter
+  std::vector<std::vector<std::byte>> scratch_;            // one per thread
 };
 
 /// The element type that the products of a problem read: bf16 for a bf16 problem when `bind`, which makes them all,

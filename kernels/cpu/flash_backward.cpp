@@ -185,7 +185,7 @@ void backward_keys(const FlashBackwardJob& job, const BackwardItem& item, const 
     KeyRange span{0, count};
     const KeyRange seen{item.row_begin[row], item.row_end[row]};
     if (partial) {
-      span = widened(rows, group, HWY_MIN(group + kFlashGroup, block.rows) - 1);
+      span = widened(rows, group, HWY_MIN(group + kFlashGroup, block.rows) - 1, kFlashGroup);
       fill_unseen(scores, span, seen, -kInfinity);
     }
     if (std::fabs(item.row_max[row]) == kLargest) saturate(scores, seen.begin, seen.end);

@@ -124,7 +124,7 @@ void softmax_group(const FlashForwardJob& job, const ForwardBlock& block, std::i
                    bool partial) {
   const FlashBlocks& b = job.plan.blocks;
   const std::int64_t last = HWY_MIN(first + kFlashGroup, block.rows);
-  const KeyRange span = partial ? widened({block.begin, block.end}, first, last - 1) : KeyRange{0, count};
+  const KeyRange span = partial ? widened({block.begin, block.end}, first, last - 1, 1) : KeyRange{0, count};
   float shift[kFlashGroup];
   for (std::int64_t row = first; row < last; ++row) {
     const KeyRange seen{block.begin[row], block.end[row]};

@@ -37,7 +37,7 @@ class FlashLayout {
 struct FlashBlocks {
   FlashIsa isa;
   std::int64_t rows = 0;      // query rows of a block
-  std::int64_t keys = 0;      // keys of a block: a multiple of kFlashGroup and of the panel
+  std::int64_t keys = 0;      // keys of a block: a multiple of the panel, in the backward of kFlashGroup too
   std::int64_t width = 0;     // head_dim rounded up to whole vectors
   std::int64_t padded_k = 0;  // seq_k rounded up to whole panels
   std::int64_t q_blocks = 0;

@@ -79,6 +79,14 @@ TEST_F(Precedence, AMistypedVariableIsRefusedWithTheNearest) {
   EXPECT_THAT(message("ATTNBENCH_seq_len", {"sweep"}), HasSubstr("did you mean ATTNBENCH_SEQ_LEN?"));
 }
 
+TEST_F(Precedence, TwoVariablesOfOneOptionAreRefused) {
+  config("");
+  const auto command = run({"sweep"}, {{"ATTNBENCH_KERNEL", "naive"}, {"ATTNBENCH_KERNELS", "flash"}});
+  ASSERT_FALSE(command);
+  EXPECT_THAT(command.error().message, HasSubstr("ATTNBENCH_KERNELS and ATTNBENCH_KERNEL are one option"));
+  EXPECT_TRUE(run({"sweep"}, {{"ATTNBENCH_KERNEL", "naive"}, {"ATTNBENCH_KERNELS", ""}}));
+}
+
 TEST_F(Precedence, VariablesOfOtherVerbsAndOfTheScriptsAreKnown) {
   config("");
   for (const char* name : {"ATTNBENCH_CSV", "ATTNBENCH_KERNEL", "ATTNBENCH_CUDA", "ATTNBENCH_CMAKE_ARGS",

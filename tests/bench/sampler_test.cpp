@@ -37,13 +37,15 @@ class ScriptedStopwatch : public kernels::Stopwatch {
     kernels::Sample sample;
     sample.time_us = times_us_[taken_++ % times_us_.size()];
     sample.throttled = throttled;
-    script_.now_s += sample.time_us * 1e-6 + cost_s_;
+    if (!stands_still) script_.now_s += sample.time_us * 1e-6 + cost_s_;
     return sample;
   }
-  kernels::StopwatchInfo info() const override { return {}; }
+  kernels::StopwatchInfo info() const override { return {timing, 1, 0, {}, {}, {}}; }
 
   std::size_t fail_at = static_cast<std::size_t>(-1);
-  bool throttled = false;
+  std::optional<bool> throttled;
+  kernels::Timing timing = kernels::Timing::kWall;
+  bool stands_still = false;  // no time passes in the world
 
  private:
   Script& script_;
@@ -187,6 +189,11 @@ TEST(Sampler, CountsThrottledSamples) {
   cli::Sampling sampling;
   sampling.samples_max = 7;
   EXPECT_EQ(sample({&hot}, sampling, script)[0].throttled, 7);
+  ScriptedStopwatch cool(script, 'c', {10});
+  cool.throttled = false;
+  EXPECT_EQ(sample({&cool}, sampling, script)[0].throttled, 0);
+  ScriptedStopwatch blind(script, 'b', {10});
+  EXPECT_FALSE(sample({&blind}, sampling, script)[0].throttled.has_value());
 }
 
 TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
@@ -196,6 +203,11 @@ TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
   EXPECT_EQ(script.order, "w");
   EXPECT_TRUE(warm_up(watch, 0.35, script.world()).has_value());
   EXPECT_EQ(script.order, "wwwww");
+  ScriptedStopwatch declared(script, 'd', {1e5});
+  declared.timing = kernels::Timing::kDeclared;
+  declared.stands_still = true;
+  EXPECT_TRUE(warm_up(declared, 0.35, script.world()).has_value());
+  EXPECT_EQ(script.order, "wwwwwdddd");
   script.stop = true;
   EXPECT_EQ(warm_up(watch, 1, script.world()).error().kind, base::ErrorKind::kInterrupted);
 }
@@ -241,10 +253,23 @@ TEST(Stopping, ProjectsWithTheSquareOfTheWidth) {
   EXPECT_DOUBLE_EQ(projected_samples(7, 0.01, 0.01), 7);
 }
 
+/// Two low, two high and seven times 100 between them.
+std::vector<double> eleven(double low, double high) {
+  return {low, high, 100, 100, 100, low, high, 100, 100, 100, 100};
+}
+
+TEST(Stopping, ProjectsNothingFromAnIntervalThatOneSampleCanWiden) {
+  const std::vector<double> disturbed{100, 100, 300, 100, 100, 100};  // half a width of 100 % from one sample
+  EXPECT_FALSE(should_stop({disturbed, 1.6}, {}).has_value());        // 11 samples will fit: the outlier can drop out
+  EXPECT_EQ(should_stop({disturbed, 1.7}, {}), StopReason::kOutOfReach);  // 10.6 will
+  const std::vector<double> calm(6, 100.0);
+  EXPECT_EQ(should_stop({calm, 1.7}, {}), StopReason::kNoise);
+}
+
 TEST(Stopping, GivesUpOnceAThirdOfTheWidthWouldNotBeEnough) {
-  // Six samples whose extremes are 5 % either side of the median of 100: a third of that, 1.67 %, comes down to 1 %
-  // with 6 * 1.67^2 = 16.7 samples. In a limit of 3 s that many fit up to a pace of 6 in 1.08 s.
-  const std::vector<double> values{95, 105, 100, 95, 105, 100};
+  // Of eleven samples the second and the tenth bound the median, here 5 % either side of 100: a third of that, 1.67 %,
+  // comes down to 1 % with 11 * 1.67^2 = 30.6 samples. In a limit of 3 s that many fit up to a pace of 11 in 1.08 s.
+  const std::vector<double> values = eleven(95, 105);
   EXPECT_FALSE(should_stop({values, 1.07}, {}).has_value());
   EXPECT_EQ(should_stop({values, 1.09}, {}), StopReason::kOutOfReach);
   cli::Sampling coarse;
@@ -253,25 +278,24 @@ TEST(Stopping, GivesUpOnceAThirdOfTheWidthWouldNotBeEnough) {
 }
 
 TEST(Stopping, GivesUpNeverBeforeAThirdOfTheLimitTheLeastTimeAndTheLeastNumber) {
-  const std::vector<double> values{50, 150, 100, 50, 150, 100};  // hopeless: half a width of 50 %
+  const std::vector<double> values = eleven(50, 150);  // hopeless: half a width of 50 %
   cli::Sampling sampling;
   EXPECT_FALSE(should_stop({values, 0.99}, sampling).has_value());
   EXPECT_EQ(should_stop({values, 1.01}, sampling), StopReason::kOutOfReach);
   sampling.time_min_s = 2;
   EXPECT_FALSE(should_stop({values, 1.99}, sampling).has_value());
   EXPECT_EQ(should_stop({values, 2.01}, sampling), StopReason::kOutOfReach);
-  sampling.samples_min = 7;
+  sampling.samples_min = 12;
   EXPECT_FALSE(should_stop({values, 2.01}, sampling).has_value());
-  const std::vector<double> five(values.begin(), values.end() - 1);
+  const std::vector<double> five(values.begin(), values.begin() + 5);
   EXPECT_FALSE(should_stop({five, 1.01}, {}).has_value());  // no interval yet: nothing to project from
 }
 
 TEST(Stopping, GoesOnWhereverThePlainProjectionStillReachesTheBound) {
   for (double half_width = 1.1; half_width < 40; half_width *= 1.3) {
-    std::vector<double> values{100 - half_width, 100 + half_width, 100};
-    values.insert(values.end(), values.begin(), values.end());
+    const std::vector<double> values = eleven(100 - half_width, 100 + half_width);
     for (double wall_s = 0.05; wall_s < 3; wall_s += 0.05) {
-      const bool reachable = projected_samples(6, half_width, 1) <= 6 / wall_s * 3;
+      const bool reachable = projected_samples(11, half_width, 1) <= 11 / wall_s * 3;
       if (!reachable) continue;
       EXPECT_FALSE(should_stop({values, wall_s}, {}).has_value()) << half_width << " % after " << wall_s << " s";
     }

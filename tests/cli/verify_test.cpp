@@ -13,6 +13,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "reports/rows_io.hpp"
 #include "tests/cli/program.hpp"
@@ -33,10 +34,32 @@ TEST(Verify, TheMockDeviceIsHeldToItsRightKernelsAlone) {
 }
 
 TEST(Verify, AReportOnStandardOutputIsAlone) {
-  const Outcome outcome = run_program("verify " + kGolden + " --device mock --kernels flash --json -");
-  EXPECT_EQ(outcome.code, 0);
-  EXPECT_THAT(outcome.out, Not(HasSubstr("passed")));
-  EXPECT_THAT(outcome.err, HasSubstr("3 passed"));
+  for (const auto& [option, first] : {std::pair{"--json -", '{'}, {"--csv -", 's'}, {"--md -", '#'}}) {
+    const Outcome outcome = run_program("verify " + kGolden + " --device mock --kernels flash " + option);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(outcome.out.front(), first) << option;
+    EXPECT_THAT(outcome.out, Not(HasSubstr("passed")));
+    EXPECT_THAT(outcome.err, HasSubstr("3 passed"));
+  }
+}
+
+TEST(Verify, QuietSaysNothingButWhatFailed) {
+  const Outcome right = run_program("verify " + kGolden + " --device mock --quiet");
+  EXPECT_EQ(right.code, 0);
+  EXPECT_EQ(right.out + right.err, "");
+  const Outcome wrong = run_program("verify " + kGolden + " --device mock --kernels incorrect --dtype fp32 --quiet");
+  EXPECT_EQ(wrong.code, 3);
+  EXPECT_EQ(wrong.out, "");
+  EXPECT_THAT(wrong.err, HasSubstr("1 failed"));
+}
+
+TEST(Verify, ItsRowsCanBeReported) {
+  const std::string out = testing::TempDir() + "attnbench_verify_rows_" + std::to_string(getpid());
+  EXPECT_EQ(run_program("verify " + kGolden + " --device mock --quiet --out " + out).code, 0);
+  const Outcome report = run_program("report " + out + " --csv -");
+  std::filesystem::remove_all(out);
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_THAT(report.out, HasSubstr("verify/attention_d16.safetensors/flash:mock/fp32/mock"));
 }
 
 /// A folder of its own for files that a test makes.
@@ -160,7 +183,7 @@ TEST_F(VerifyAtAPipe, AKillLosesNoRowThatWasReached) {
   EXPECT_EQ(document->rows.size(), 3u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, VerifyInterrupted, testing::Values(SIGINT, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(Signals, VerifyInterrupted, testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 }  // namespace
 }  // namespace attnbench::tests
