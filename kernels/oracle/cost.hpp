@@ -10,7 +10,7 @@ namespace attnbench::kernels {
 inline constexpr double kReferenceBudget = 3e8;
 
 /// Multiply-adds that the row statistics of the heads around one key/value head may cost, which sampled keys of a
-/// backward need: half a minute on two cores, where eight heads of as much take a kernel longer for one launch.
+/// backward need: three quarters of a minute on two cores, on which one launch of eight such heads takes twice that.
 inline constexpr double kHeadBudget = 3e11;
 
 /// Dot products of length D per visible pair: forward; o, lse and dq of one row; dk and dv beside the forward's.

@@ -86,7 +86,7 @@ TEST_F(ConfigFile, WhatIsNoValueOfAnOptionIsRefusedWithItsLine) {
   EXPECT_THAT(refusal("run-limit = 00:01:00\n"), HasSubstr("line 1: run-limit is a date or a time"));
   EXPECT_THAT(refusal("[[sweep]]\nbatch = 1\n"), HasSubstr("line 1: sweep is a table"));
   EXPECT_THAT(refusal("[sweep.batch]\nx = 1\n"), HasSubstr("line 1: batch is a table"));
-  EXPECT_THAT(refusal("\nbatch = 0\n"), HasSubstr("line 2: batch: 0 is too small"));
+  EXPECT_THAT(refusal("\nheads = 0\n"), HasSubstr("line 2: heads: 0 is too small"));
   EXPECT_THAT(refusal("batch = 1.5\n"), HasSubstr("only whole numbers"));
   EXPECT_THAT(refusal("scale = nan\n"), HasSubstr("line 1: scale"));
   EXPECT_THAT(refusal("config = \"other.toml\"\n"), HasSubstr("line 1: unknown key \"config\""));
