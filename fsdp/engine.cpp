@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "bench/base/rng.hpp"
+#include "fsdp/model.hpp"
 
 namespace attnbench::fsdp {
 namespace {
@@ -32,13 +31,6 @@ Result<void> check_options(const EngineOptions& options, const WorldInfo& world)
                             world.size));
   }
   return {};
-}
-
-/// A stream of random numbers for each parameter, by its name: the layers before it make no difference.
-std::uint64_t stream_of(std::string_view name) {
-  std::uint64_t hash = 0;
-  for (const char c : name) hash = base::mix64(hash ^ static_cast<unsigned char>(c));
-  return hash;
 }
 
 }  // namespace
@@ -107,7 +99,7 @@ Result<void> Engine::bind(const Model& model) {
 const Placement* Engine::find(std::string_view name) const {
   for (const Unit& unit : layout_.units) {
     for (const Placement& param : unit.params) {
-      if (param.name == name && !param.tied) return &param;
+      if (param.spec.name == name && !param.tied) return &param;
     }
   }
   return nullptr;
@@ -127,11 +119,8 @@ Result<void> Engine::initialize(std::uint64_t seed) {
     for (const Placement& param : unit.params) {
       const KeptRange range = kept_range(layout_, param, communicator_.world().rank);
       if (param.tied || range.begin == range.end) continue;
-      const base::Rng rng(seed, stream_of(param.name));
-      values.clear();
-      for (std::int64_t i = range.begin; i < range.end; ++i) {
-        values.push_back(param.init_mean + param.init_std * rng.normal(static_cast<std::uint64_t>(i)));
-      }
+      values.resize(static_cast<std::size_t>(range.end - range.begin));
+      init_values(param.spec, seed, range.begin, values);
       auto ok = device_.upload(kept_values(param, Kept::kWeight), values.data(), values.size() * sizeof(float));
       if (!ok) return ok;
     }
@@ -187,7 +176,7 @@ Result<bool> Engine::padding_is_zero() const {
     for (const Unit& unit : layout_.units) {
       for (const Placement& param : unit.params) {
         const KeptRange range = kept_range(layout_, param, communicator_.world().rank);
-        if (param.tied || param.frozen) continue;
+        if (param.tied || param.spec.frozen) continue;
         std::fill_n(all.begin() + range.store, range.end - range.begin, 0.0f);
       }
     }

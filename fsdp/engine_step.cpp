@@ -196,7 +196,7 @@ Result<void> Engine::prepare_gradients(const Action& action) {
   for (std::size_t i = 0; i < unit.params.size(); ++i) {
     const Placement& param = unit.params[i];
     stage.targets[i] = {};
-    if (param.frozen || param.elements == 0) continue;
+    if (param.spec.frozen || param.elements == 0) continue;
     const auto owner = static_cast<std::size_t>(param.owner);
     std::byte* const base = owner == layer ? stage.gradients : whole_gradients(owner);
     std::byte* const target = base + static_cast<std::size_t>(param.offset) * element;
@@ -222,7 +222,7 @@ Result<void> Engine::clear_gaps(const Unit& unit, std::byte* gradients) {
                               static_cast<std::size_t>(stop - begin) * element);
   };
   for (const Placement& param : unit.params) {
-    if (param.tied || param.frozen) continue;
+    if (param.tied || param.spec.frozen) continue;
     if (auto ok = clear(end, param.offset); !ok) return ok;
     end = param.offset + param.elements;
   }

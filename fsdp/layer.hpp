@@ -47,6 +47,7 @@ struct Numerics {
   Dtype compute = Dtype::kFp32;   // parameters, activations and their gradients; sums are always kept in fp32
   Dtype gradient = Dtype::kFp32;  // gradients of parameters: fp32, or the same as `compute`
   bool checkpoint = false;        // layers that can keep only their input and repeat their forward in the backward
+  bool deterministic = false;     // bitwise equal results over runs are asked for (the CPU's always are)
 };
 
 /// Bytes and work of one layer for one shape. A pure function of the layer, the shape and the numerics.
@@ -88,7 +89,7 @@ struct LayerBackward {
   std::span<const GradTarget> grads;    // one per ParamSpec, in Numerics::gradient
   const void* in = nullptr;             // what forward read; unchanged
   const void* dout = nullptr;           // null for the loss layer
-  void* din = nullptr;                  // assigned; null: not asked for; never the same memory as dout or in
+  void* din = nullptr;                  // assigned; null where the layer reads tokens; never dout's or in's memory
   const std::int32_t* tokens = nullptr;
   const std::int32_t* targets = nullptr;
   float loss_scale = 1.0f;  // the loss layer multiplies the loss's gradient by it, and so every gradient of the step

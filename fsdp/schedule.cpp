@@ -222,7 +222,7 @@ std::vector<ScheduleLayer> schedule_layers(const Layout& layout, std::span<const
     layer.keeps_weights = unit.tied_to || options.strategy == Strategy::kShardGradOp;
     layer.keeps_gradients = unit.tied_to;
     for (const Placement& param : unit.params) {
-      if (param.owner != static_cast<int>(i) && !param.frozen) layer.also_writes.push_back(param.owner);
+      if (param.owner != static_cast<int>(i) && !param.spec.frozen) layer.also_writes.push_back(param.owner);
     }
   }
   return layers;

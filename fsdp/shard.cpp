@@ -24,12 +24,8 @@ Result<Placement> checked(const ParamSpec& spec, const Owners& known) {
     return fail(ErrorKind::kUsage, fmt::format("two parameters are named {}; names are unique in a model", spec.name));
   }
   Placement place;
-  place.name = spec.name;
-  place.shape = spec.shape;
+  place.spec = spec;
   place.elements = spec.elements();
-  place.frozen = spec.frozen;
-  place.init_mean = spec.init_mean;
-  place.init_std = spec.init_std;
   place.tied = !spec.tied_to.empty();
   return place;
 }
@@ -44,12 +40,12 @@ Result<void> tie_to_owner(Layout& layout, const ParamSpec& spec, const Owners& k
   }
   Placement& owner = layout.units[static_cast<std::size_t>(found->second.first)]
                          .params[static_cast<std::size_t>(found->second.second)];
-  if (owner.tied || owner.shape != spec.shape) {
+  if (owner.tied || owner.spec.shape != spec.shape) {
     return fail(ErrorKind::kUsage,
                 fmt::format("{} cannot be tied to {}: {}", spec.name, spec.tied_to,
                             owner.tied ? "that is tied itself; name the owner of the values" : "the shapes differ"));
   }
-  if (owner.frozen && !spec.frozen) {
+  if (owner.spec.frozen && !spec.frozen) {
     return fail(ErrorKind::kUsage,
                 fmt::format("{} is tied to {}, which is frozen: freeze both, or neither", spec.name, spec.tied_to));
   }
@@ -70,7 +66,7 @@ Segment place_segment(std::vector<Placement>& params, bool frozen, std::int64_t 
   segment.offset = begin;
   std::int64_t end = begin;
   for (Placement& param : params) {
-    if (param.tied || param.frozen != frozen) continue;
+    if (param.tied || param.spec.frozen != frozen) continue;
     param.offset = round_up(end, kAlignElements);
     end = param.offset + param.elements;
   }
@@ -127,7 +123,7 @@ Result<Layout> make_layout(const Model& model, int world, bool replicated) {
 
 bool in_trainable(const Layout& layout, const Placement& param) {
   return param.offset < layout.units[static_cast<std::size_t>(param.owner)].frozen.offset ||
-         (param.elements == 0 && !param.frozen);
+         (param.elements == 0 && !param.spec.frozen);
 }
 
 KeptRange kept_range(const Layout& layout, const Placement& param, int rank) {

@@ -19,17 +19,13 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 /// One parameter in the flat buffer of its unit; a tied one in that of the unit that owns its values.
 struct Placement {
-  std::string name;
-  std::vector<std::int64_t> shape;
+  ParamSpec spec;
   std::int64_t elements = 0;
   std::int64_t offset = 0;  // in elements, from the start of the owner's flat buffer
-  bool frozen = false;      // no gradient is asked of this use
   bool tied = false;
   bool shared = false;  // another parameter of the same layer has the same values: gradients are added from zero
   int owner = 0;        // unit that holds the values, and which of its parameters has them
   int owner_param = 0;
-  float init_mean = 0;
-  float init_std = 0;
 };
 
 /// A run of the flat buffer that is gathered, reduced and stored as one: all its elements are trainable, or all are

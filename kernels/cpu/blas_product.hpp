@@ -3,6 +3,7 @@
 // The library lives in a module of its own, opened on first use: linked, it costs every start of the program 5 ms.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -10,12 +11,14 @@
 #include <vector>
 
 #include "bench/base/error.hpp"
+#include "kernels/dtype.hpp"
 
 namespace attnbench::kernels {
 
-/// A dense fp32 matrix in memory as an operand: element (r, c) is at r * row + c * column. No extent may be 0.
+/// A matrix in memory as an operand: element (r, c) is at r * row + c * column. No extent may be 0.
 struct MatrixShape {
   std::int64_t rows, columns, row, column;
+  Dtype dtype = Dtype::kFp32;
 };
 
 inline MatrixShape plain(std::int64_t rows, std::int64_t columns, std::int64_t stride) {
@@ -34,15 +37,17 @@ struct ProductShapes {
 class LibraryProduct {
  public:
   virtual ~LibraryProduct() = default;
+  /// Scratch that each thread hands in, aligned to 64 bytes; contents undefined before and after.
+  virtual std::size_t scratch_bytes() const = 0;
   /// False: the library reported an error. `thread` is the pool's number of the calling thread.
-  virtual bool run(const float* a, const float* b, float* c, int thread) = 0;
+  virtual bool run(const void* a, const void* b, void* c, int thread, void* scratch) = 0;
 };
 
 /// What libattnbench_onednn.so exports as kProductModuleSymbol.
 struct ProductModule {
   const char* build_id = nullptr;
   std::string version;
-  /// Error kFailed: the library declines.
+  /// Errors  kFailed: the library declines; kUnsupported: it has nothing but a slow reference for these dtypes
   base::Result<std::unique_ptr<LibraryProduct>> (*make)(const ProductShapes& shapes, bool accumulate,
                                                         int threads) = nullptr;
 };
@@ -67,6 +72,7 @@ class BlockedProduct {
  private:
   std::int64_t block_ = 1;
   std::vector<std::unique_ptr<LibraryProduct>> products_;  // whole blocks, then the last one where it is shorter
+  std::vector<std::vector<std::byte>> scratch_;            // one per thread
 };
 
 }  // namespace attnbench::kernels

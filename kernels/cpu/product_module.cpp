@@ -58,11 +58,15 @@ base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_
     if (!product) return tl::unexpected(product.error());
     made.products_.push_back(std::move(*product));
   }
+  std::size_t scratch = 0;
+  for (const auto& product : made.products_) scratch = std::max(scratch, product->scratch_bytes());
+  made.scratch_.assign(static_cast<std::size_t>(threads), std::vector<std::byte>(scratch));
   return made;
 }
 
 bool BlockedProduct::run(std::int64_t rows, const float* a, const float* b, float* c, int thread) {
-  return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread);
+  void* const scratch = scratch_[static_cast<std::size_t>(thread)].data();
+  return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread, scratch);
 }
 
 std::string onednn_version() {
