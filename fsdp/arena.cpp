@@ -93,7 +93,8 @@ class Reserver {
     for (int slot = 0; slot < schedule_.gradient_slots; ++slot) {
       pieces_.gradient_slots.push_back(arena_.reserve(Category::kGradients, bytes_of(largest_in_slot, dtype)));
     }
-    for (int pack = 0; pack < std::min(kGradientSlots, with_gradients) && options_.reduce_dtype != dtype; ++pack) {
+    for (int pack = 0; pack < std::min(gradient_slots(options_), with_gradients) && options_.reduce_dtype != dtype;
+         ++pack) {
       pieces_.packs.push_back(arena_.reserve(Category::kReduce, bytes_of(largest, options_.reduce_dtype)));
     }
     pieces_.scratch =

@@ -45,7 +45,7 @@ std::size_t gathered_bytes(const Layout& layout, const EngineOptions& options) {
 std::size_t gradient_bytes(const Layout& layout, const EngineOptions& options) {
   if (reduces_in_place(options)) return 0;
   if (keeps_whole_gradients(options)) return bytes_of(sum(layout, trainable), gradient_dtype(options));
-  return bytes_of(ring(layout, kGradientSlots, trainable), gradient_dtype(options));
+  return bytes_of(ring(layout, gradient_slots(options), trainable), gradient_dtype(options));
 }
 
 std::size_t activation_bytes(std::span<const LayerPlan> plans, Dtype dtype) {
@@ -86,7 +86,8 @@ MemoryUse predict_memory(const Layout& layout, std::span<const LayerPlan> plans,
   use[Category::kGathered] = gathered_bytes(layout, options);
   use[Category::kGradients] = gradient_bytes(layout, options);
   if (options.reduce_dtype != gradient_dtype(options)) {
-    use[Category::kReduce] = bytes_of(std::min(kGradientSlots, with_gradients) * largest, options.reduce_dtype);
+    use[Category::kReduce] =
+        bytes_of(std::min(gradient_slots(options), with_gradients) * largest, options.reduce_dtype);
   }
   use[Category::kScratch] = bytes_of(largest / layout.world * scratch_parts, options.reduce_dtype);
   for (const LayerPlan& plan : plans) {

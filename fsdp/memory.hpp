@@ -50,9 +50,6 @@ inline constexpr std::size_t kAlignBytes = 256;
 
 constexpr std::size_t align_bytes(std::size_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
-/// Gradients of at most this many layers are whole at one time: one is reduced while the next is computed.
-inline constexpr int kGradientSlots = 2;
-
 /// What every rank tells the others once per step: squared norm, loss, whether all gradients were finite.
 inline constexpr std::size_t kStepNumbers = 4;
 
@@ -64,10 +61,10 @@ inline constexpr std::size_t kStepNumbers = 4;
 ///   gathered    b_param (sum P of tied-to units + min(d + 1, units) max P of the others); shard_grad_op: b_param sum
 ///   P;
 ///               ddp: as that, and 0 in fp32, where layers read the master weights
-///   gradients   b_grad (sum T of tied-to units + min(2, units) max T of the others); whole gradients kept: b_grad sum
-///   T,
+///   gradients   b_grad (sum T of tied-to units + min(g, units) max T of the others), g = 2 (1 where d = 0); whole
+///   gradients kept: b_grad sum T,
 ///               and 0 where ddp reduces in place
-///   reduce      b_reduce min(2, units) max T where b_reduce != b_grad, else 0
+///   reduce      b_reduce min(g, units) max T where b_reduce != b_grad, else 0
 ///   scratch     b_reduce max T / N * `scratch_parts` of the transport
 ///   saved       sum of what layers save; workspace the largest; both rounded up to 256 bytes
 ///   activations an output that a backward reads is kept, others share two; two gradients of the largest size

@@ -48,7 +48,7 @@ struct EngineOptions {
   Strategy strategy = Strategy::kFsdp;
   Dtype param_dtype = Dtype::kFp32;   // of gathered weights and activations; the kept ones are fp32
   Dtype reduce_dtype = Dtype::kFp32;  // of gradients between ranks; they are summed in fp32
-  int prefetch = 2;                   // layers whose gather runs ahead of the one that computes; 0: gather at need
+  int prefetch = 2;  // layers whose gather runs ahead of the one that computes; 0: all at need, nothing overlaps
   int micro_batches = 1;
   Accumulation accumulation = Accumulation::kSharded;
   bool checkpoint = false;   // keep layer inputs alone and repeat the forward in the backward
@@ -69,6 +69,9 @@ constexpr bool keeps_whole_gradients(const EngineOptions& options) {
   return options.strategy == Strategy::kDdp ||
          (options.accumulation == Accumulation::kUnsharded && options.micro_batches > 1);
 }
+
+/// Layers whose gradients are whole at one time: one is reduced while the next is computed.
+constexpr int gradient_slots(const EngineOptions& options) { return options.prefetch == 0 ? 1 : 2; }
 
 /// ddp in fp32 writes gradients where the optimizer reads them, and reduces them there.
 constexpr bool reduces_in_place(const EngineOptions& options) {

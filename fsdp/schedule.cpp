@@ -30,7 +30,8 @@ class Builder {
     }
     slots_.assign(static_cast<std::size_t>(std::min(options.prefetch + 1, in_ring)), kNobody);
     const bool whole = keeps_whole_gradients(options);
-    gradient_slots_.assign(static_cast<std::size_t>(whole ? 0 : std::min(kGradientSlots, with_gradients)), kNobody);
+    gradient_slots_.assign(static_cast<std::size_t>(whole ? 0 : std::min(gradient_slots(options), with_gradients)),
+                           kNobody);
     for (int micro = 0; micro < options.micro_batches; ++micro) add_uses(micro);
   }
 
@@ -171,7 +172,7 @@ class Builder {
     int pack = 0;
     if (options_.reduce_dtype != gradient_dtype(options_)) {
       pack = next_pack_;
-      next_pack_ = (next_pack_ + 1) % kGradientSlots;
+      next_pack_ = (next_pack_ + 1) % gradient_slots(options_);
       int& holder = packs_[static_cast<std::size_t>(pack)];
       if (holder != kNobody) await_reduce(holder, use);
       holder = use.layer;
@@ -181,6 +182,7 @@ class Builder {
     action.pack = pack;
     state(use.layer).reducing = true;
     reducing_.push_back(use.layer);
+    if (options_.prefetch == 0) await_reduce(use.layer, use);
   }
 
   void drain() {
@@ -192,6 +194,10 @@ class Builder {
       action.cause = i + 1 == reducing_.size() ? Cause::kLastReduce : Cause::kReduce;
       result_.drain.push_back(action);
     }
+    if (!reducing_.empty()) return;
+    const auto last = std::find_if(result_.actions.rbegin(), result_.actions.rend(),
+                                   [](const Action& action) { return action.kind == ActionKind::kAwaitReduce; });
+    if (last != result_.actions.rend()) last->cause = Cause::kLastReduce;
   }
 
   std::span<const ScheduleLayer> layers_;
@@ -200,7 +206,7 @@ class Builder {
   std::vector<Use> uses_;
   std::vector<int> slots_;           // layer in each slot of weights
   std::vector<int> gradient_slots_;  // layer in each slot of gradients
-  std::array<int, kGradientSlots> packs_{kNobody, kNobody};
+  std::array<int, 2> packs_{kNobody, kNobody};
   std::vector<int> reducing_;  // layers whose reduction is not awaited, in order
   int next_gradient_slot_ = 0;
   int next_pack_ = 0;

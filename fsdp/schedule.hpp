@@ -68,7 +68,8 @@ std::vector<ScheduleLayer> schedule_layers(const Layout& layout, std::span<const
 
 /// The step. With d = options.prefetch, when a layer starts the gather of the layer d uses later is started; of the
 /// d + 1 slots the one is taken whose layer is needed last, so that the turn from forward to backward gathers nothing
-/// that is still there. Gradients alternate between two slots: a backward waits for the reduction before the last.
+/// that is still there. Gradients alternate between two slots: a backward waits for the reduction before the last. With
+/// d = 0 nothing overlaps: a gather is awaited when it was started, and so is a reduction.
 ///
 /// Holds   at most d + 1 layers gathered (and those with memory of their own); every rank makes the same list
 Schedule make_schedule(std::span<const ScheduleLayer> layers, const EngineOptions& options);

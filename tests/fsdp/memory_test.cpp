@@ -30,14 +30,18 @@ TEST(MemoryFormula, ByHandForTwoUnitsOnTwoRanks) {
   EXPECT_EQ(use[Category::kMaster], 4u * (1536 + 128));
   EXPECT_EQ(use[Category::kOptimizer], 8u * 1536);
   EXPECT_EQ(use[Category::kGradShard], 4u * 1536);
-  EXPECT_EQ(use[Category::kGathered], 2u * 2304);       // one slot of the larger unit, in bf16
-  EXPECT_EQ(use[Category::kGradients], 2u * 4 * 2048);  // two slots of the larger trainable part, in fp32
+  EXPECT_EQ(use[Category::kGathered], 2u * 2304);   // one slot of the larger unit, in bf16
+  EXPECT_EQ(use[Category::kGradients], 4u * 2048);  // one slot of the larger trainable part, in fp32
   EXPECT_EQ(use[Category::kReduce], 0u);
   EXPECT_EQ(use[Category::kScratch], 4u * 1024);  // one part of the other rank
   EXPECT_EQ(use[Category::kSaved], 512u + 256);
   EXPECT_EQ(use[Category::kActivations], 256u + 2 * 256);  // 200 bytes kept, and two gradients
   EXPECT_EQ(use[Category::kWorkspace], 768u);
   EXPECT_EQ(use[Category::kInputs], 256u + 256 + 256 + 256);
+  options.prefetch = 1;
+  const MemoryUse ahead = predict_memory(layout, plans, {2, 10}, options, 1);
+  EXPECT_EQ(ahead[Category::kGathered], 2u * 2 * 2304);
+  EXPECT_EQ(ahead[Category::kGradients], 2u * 4 * 2048);
 }
 
 /// Every strategy, type, depth and way to accumulate.
