@@ -94,7 +94,7 @@ Board::Board(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Board::~Board() = default;
 
 Result<std::unique_ptr<Board>> Board::create(const std::string& path, int size) {
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) return fail(ErrorKind::kFailed, fmt::format("{} cannot be made: {}", path, system_reason()));
   auto impl = std::make_unique<Impl>();
   impl->bytes = page_bytes(size);
@@ -111,7 +111,20 @@ Result<std::unique_ptr<Board>> Board::create(const std::string& path, int size) 
 }
 
 Result<std::unique_ptr<Board>> Board::join(const std::string& path, int rank) {
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  auto board = open(path);
+  if (!board) return board;
+  Impl& impl = *(*board)->impl_;
+  if (rank < 0 || rank >= impl.page().size) {
+    return fail(ErrorKind::kFailed, fmt::format("{} is not the board of a world with a rank {}", path, rank));
+  }
+  impl.rank = rank;
+  impl.record(rank).pid.store(static_cast<int>(getpid()));
+  impl.record(rank).started.store(1, std::memory_order_release);
+  return board;
+}
+
+Result<std::unique_ptr<Board>> Board::open(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return fail(ErrorKind::kFailed, fmt::format("{} cannot be opened: {}", path, system_reason()));
   auto impl = std::make_unique<Impl>();
   struct stat facts {};
@@ -121,13 +134,9 @@ Result<std::unique_ptr<Board>> Board::join(const std::string& path, int rank) {
                                             : Result<void>(fail(ErrorKind::kFailed, path + " is not a board"));
   close(file);
   if (!mapped) return tl::unexpected(mapped.error());
-  if (impl->page().magic != kMagic || rank < 0 || rank >= impl->page().size ||
-      impl->bytes != page_bytes(static_cast<int>(impl->page().size))) {
-    return fail(ErrorKind::kFailed, fmt::format("{} is not the board of a world with a rank {}", path, rank));
+  if (impl->page().magic != kMagic || impl->bytes != page_bytes(static_cast<int>(impl->page().size))) {
+    return fail(ErrorKind::kFailed, path + " is not a board");
   }
-  impl->rank = rank;
-  impl->record(rank).pid.store(static_cast<int>(getpid()));
-  impl->record(rank).started.store(1, std::memory_order_release);
   return std::unique_ptr<Board>(new Board(std::move(impl)));
 }
 

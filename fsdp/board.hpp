@@ -26,6 +26,8 @@ class Board {
  public:
   /// Makes the file for a world.   Errors  kFailed: the file cannot be made
   static base::Result<std::unique_ptr<Board>> create(const std::string& path, int size);
+  /// Opens it to look at.   Errors  as of join
+  static base::Result<std::unique_ptr<Board>> open(const std::string& path);
   /// Opens it as rank `rank` and says that the rank has started.   Errors  kFailed: it cannot be opened, or is another
   static base::Result<std::unique_ptr<Board>> join(const std::string& path, int rank);
   ~Board();
