@@ -28,7 +28,7 @@ struct Grid {
 };
 
 Grid grid_of(const GemmSpec& spec) {
-  constexpr std::int64_t kBlocks = 8;      // enough to level out four threads
+  constexpr std::int64_t kBlocks = 4;      // levels out two threads; every further block reads an operand again
   constexpr double kLeastFlop = 6e6;       // about 0.1 ms of one core: what is below is not worth cutting
   constexpr std::int64_t kLeastSide = 64;  // whole register tiles
   const std::int64_t m = spec.c.rows, n = spec.c.columns, k = spec.a.columns;

@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/layer_rows.cpp"
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <limits>
 
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
@@ -232,40 +232,43 @@ void embedding_backward(const EmbeddingBackward& call, const std::int32_t* first
   }
 }
 
-template <typename T>
-float largest_of(const T* row, std::int64_t count, Piece& piece) {
+float largest_of(const float* values, std::int64_t count) {
   Lanes most;
   std::fill(most.lane, most.lane + kLanes, -HUGE_VALF);
-  for (std::int64_t j = 0; j < count; j += kPiece) {
-    const std::int64_t n = std::min(kPiece, count - j);
-    const float* const values = read(row + j, n, piece);
-    std::int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes) {
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        most.lane[lane] = values[i + lane] > most.lane[lane] ? values[i + lane] : most.lane[lane];
-      }
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      most.lane[lane] = values[i + lane] > most.lane[lane] ? values[i + lane] : most.lane[lane];
     }
-    for (; i < n; ++i) most.lane[0] = values[i] > most.lane[0] ? values[i] : most.lane[0];
   }
+  for (; i < count; ++i) most.lane[0] = values[i] > most.lane[0] ? values[i] : most.lane[0];
   return *std::max_element(most.lane, most.lane + kLanes);
 }
 
+// The row is read from memory once: the sum of exponentials is kept relative to the largest logit so far.
 template <typename T>
 void cross_entropy(const CrossEntropy& call, std::int64_t begin, std::int64_t end) {
-  Piece piece, ones, exponentials;
+  Piece piece, exponentials, ones;
   ones.fill(1.0f);
   for (std::int64_t row = begin; row < end; ++row) {
     const T* const logits = at<T>(call.logits, row * call.vocab);
-    const float most = largest_of(logits, call.vocab, piece);
-    Lanes sums;
+    float most = std::numeric_limits<float>::lowest();  // finite: -inf minus it is -inf, whose power is 0
+    double sum = 0;
     for (std::int64_t j = 0; j < call.vocab; j += kPiece) {
       const std::int64_t n = std::min(kPiece, call.vocab - j);
       const float* HWY_RESTRICT const values = read(logits + j, n, piece);
+      const float here = largest_of(values, n);
+      if (here > most) {
+        sum *= std::exp(static_cast<double>(most) - static_cast<double>(here));
+        most = here;
+      }
       float* HWY_RESTRICT const powers = exponentials.data();
       for (std::int64_t i = 0; i < n; ++i) powers[i] = exp_negative(values[i] - most);
+      Lanes sums;
       add_products(sums, powers, ones.data(), n);
+      sum += sums.total();
     }
-    call.lse[row] = static_cast<float>(static_cast<double>(most) + std::log(sums.total()));
+    call.lse[row] = static_cast<float>(static_cast<double>(most) + std::log(sum));
   }
 }
 

@@ -12,8 +12,8 @@
 namespace attnbench::fsdp {
 namespace {
 
-constexpr std::int64_t kVocab = 37, kWidth = 24, kFf = 20, kHeads = 3;
-constexpr TokenShape kShape{2, 7};
+constexpr std::int64_t kVocab = 37, kWidth = 16, kFf = 12, kHeads = 2;
+constexpr TokenShape kShape{2, 6};
 
 struct LayerCase {
   const char* name;
@@ -75,37 +75,46 @@ Values draw(std::size_t count, std::uint64_t stream, Dtype dtype, float mean = 0
 }
 
 struct Tensor {
-  kernels::Buffer buffer;
+  kernels::Buffer buffer;  // empty where the elements lie in another one's
+  void* data = nullptr;
   Dtype dtype = Dtype::kFp32;
   std::size_t count = 0;
 
   Values values() const {
-    const std::vector<float> wide = widened(buffer.data(), dtype, count);
+    const std::vector<float> wide = widened(data, dtype, count);
     return {wide.begin(), wide.end()};
   }
 };
 
-/// One layer with all memory around it; memory that is to be written is full of NaN before.
+/// One layer with all memory around it; memory that is to be written is full of NaN before. `flat`: parameters and
+/// gradients lie in one buffer each, as the engine has them, so that weights may be neighbours.
 class LayerRun {
  public:
-  LayerRun(const LayerCase& which, const Numerics& numerics, int threads)
+  LayerRun(const LayerCase& which, const Numerics& numerics, int threads, bool flat = false)
       : numerics_(numerics),
         device_(threads),
         layer_(which.make()),
         plan_(layer_->plan(kShape, numerics, device_).value()) {
     saved_ = tensor(plan_.saved_bytes / 4 + 1, Dtype::kFp32);
     workspace_ = tensor(plan_.workspace_bytes / 4 + 1, Dtype::kFp32);
-    bound_ = layer_->bind(kShape, numerics, {saved_.buffer.data(), workspace_.buffer.data()}, device_).value();
+    bound_ = layer_->bind(kShape, numerics, {saved_.data, workspace_.data}, device_).value();
     out_ = tensor(static_cast<std::size_t>(plan_.out_elements), numerics.compute);
     din_ = tensor(static_cast<std::size_t>(plan_.in_elements), numerics.compute);
+    const auto elements = static_cast<std::size_t>(parameter_elements());
+    if (flat) flat_params_ = tensor(elements, Dtype::kFp32);
+    if (flat) flat_grads_ = tensor(elements, Dtype::kFp32);
+    std::size_t offset = 0, grad_offset = 0;
     std::uint64_t stream = 1;
     for (const ParamSpec& spec : layer_->params()) {
       const bool gain = spec.shape.size() == 1;
       const auto count = static_cast<std::size_t>(spec.elements());
       const float deviation = gain ? 0.3f : 1.0f / std::sqrt(static_cast<float>(spec.shape.back()));
       call.params.push_back(draw(count, ++stream, numerics.compute, gain ? 1.0f : 0.0f, deviation));
-      params_.push_back(filled(call.params.back(), numerics.compute));
-      grads_.push_back(tensor(count, numerics.gradient));
+      const Values nothing(count, std::nan(""));
+      params_.push_back(flat ? placed(flat_params_, offset, call.params.back(), numerics.compute)
+                             : filled(call.params.back(), numerics.compute));
+      grads_.push_back(flat ? placed(flat_grads_, grad_offset, nothing, numerics.gradient)
+                            : filled(nothing, numerics.gradient));
     }
     call.shape = kShape;
     call.in = draw(static_cast<std::size_t>(plan_.in_elements), 100, numerics.compute);
@@ -122,8 +131,7 @@ class LayerRun {
 
   Values forward() {
     float loss = NAN;
-    LayerForward args{pointers(),         in_.buffer.data(),   out_.buffer.data(),
-                      call.tokens.data(), call.targets.data(), &loss};
+    LayerForward args{pointers(), in_.data, out_.data, call.tokens.data(), call.targets.data(), &loss};
     const auto ok = bound_->forward(args);
     EXPECT_TRUE(ok) << ok.error().message;
     return plan_.out_elements > 0 ? out_.values() : Values{double{loss}};
@@ -131,14 +139,14 @@ class LayerRun {
 
   void backward(bool accumulate, float loss_scale = 1.0f) {
     std::vector<GradTarget> targets;
-    for (const Tensor& grad : grads_) targets.push_back({grad.buffer.data(), accumulate});
+    for (const Tensor& grad : grads_) targets.push_back({grad.data, accumulate});
     LayerBackward args;
     const auto params = pointers();
     if (plan_.backward_reads_params) args.params = params;
     args.grads = targets;
-    args.in = plan_.backward_reads_input ? in_.buffer.data() : nullptr;
-    args.dout = dout_.buffer.data();
-    args.din = din_.buffer.data();
+    args.in = plan_.backward_reads_input ? in_.data : nullptr;
+    args.dout = dout_.data;
+    args.din = din_.data;
     args.tokens = call.tokens.data();
     args.targets = call.targets.data();
     args.loss_scale = loss_scale;
@@ -157,13 +165,26 @@ class LayerRun {
  private:
   Tensor tensor(std::size_t count, Dtype dtype) { return filled(Values(count, std::nan("")), dtype); }
   Tensor filled(const Values& values, Dtype dtype) {
-    Tensor made{device_.allocate(values.size() * kernels::size_of(dtype)).value(), dtype, values.size()};
-    rounded({values.begin(), values.end()}, dtype, made.buffer.data());
+    Tensor made{device_.allocate(values.size() * kernels::size_of(dtype)).value(), nullptr, dtype, values.size()};
+    made.data = made.buffer.data();
+    rounded({values.begin(), values.end()}, dtype, made.data);
     return made;
+  }
+  /// The next part of `whole`, in multiples of 64 bytes.
+  Tensor placed(Tensor& whole, std::size_t& offset, const Values& values, Dtype dtype) {
+    Tensor made{{}, static_cast<std::byte*>(whole.data) + offset, dtype, values.size()};
+    rounded({values.begin(), values.end()}, dtype, made.data);
+    offset += (values.size() * kernels::size_of(dtype) + 63) / 64 * 64;
+    return made;
+  }
+  std::int64_t parameter_elements() const {
+    std::int64_t sum = 0;
+    for (const ParamSpec& spec : layer_->params()) sum += spec.elements() + 16;
+    return sum;
   }
   std::span<const void* const> pointers() {
     pointers_.clear();
-    for (const Tensor& param : params_) pointers_.push_back(param.buffer.data());
+    for (const Tensor& param : params_) pointers_.push_back(param.data);
     return pointers_;
   }
 
@@ -171,7 +192,7 @@ class LayerRun {
   kernels::CpuDevice device_;
   std::unique_ptr<Layer> layer_;
   LayerPlan plan_;
-  Tensor saved_, workspace_, in_, out_, dout_, din_;
+  Tensor saved_, workspace_, in_, out_, dout_, din_, flat_params_, flat_grads_;
   std::vector<Tensor> params_, grads_;
   std::vector<const void*> pointers_;
   std::unique_ptr<BoundLayer> bound_;
@@ -206,13 +227,14 @@ double tolerance_of(Dtype dtype) {
 struct Setting {
   const LayerCase* which;
   Numerics numerics;
+  bool flat;
 };
 
 class LayerGradients : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(LayerGradients, AreTheDifferencesOfTheFormula) {
-  const auto& [which, numerics] = GetParam();
-  LayerRun run(*which, numerics, 2);
+  const auto& [which, numerics, flat] = GetParam();
+  LayerRun run(*which, numerics, 2, flat);
   const ReferenceForward reference = which->reference();
   const double tolerance = tolerance_of(numerics.compute);
   EXPECT_LE(error_of(run.forward(), reference(run.call)), tolerance);
@@ -226,8 +248,8 @@ TEST_P(LayerGradients, AreTheDifferencesOfTheFormula) {
 }
 
 TEST_P(LayerGradients, AddUpWhereTheyAreAskedTo) {
-  const auto& [which, numerics] = GetParam();
-  LayerRun run(*which, numerics, 1);
+  const auto& [which, numerics, flat] = GetParam();
+  LayerRun run(*which, numerics, 1, flat);
   run.forward();
   run.backward(false);
   std::vector<Values> once;
@@ -245,8 +267,8 @@ TEST_P(LayerGradients, AddUpWhereTheyAreAskedTo) {
 }
 
 TEST_P(LayerGradients, AreTheSameBitsOnAnyNumberOfThreads) {
-  const auto& [which, numerics] = GetParam();
-  LayerRun one(*which, numerics, 1), four(*which, numerics, 4);
+  const auto& [which, numerics, flat] = GetParam();
+  LayerRun one(*which, numerics, 1, flat), four(*which, numerics, 4, flat);
   EXPECT_EQ(one.forward(), four.forward());
   one.backward(false);
   four.backward(false);
@@ -259,13 +281,14 @@ std::vector<Setting> settings() {
   for (const LayerCase& each : kCases) {
     for (const Dtype compute : {Dtype::kFp32, Dtype::kBf16, Dtype::kFp16}) {
       for (const Dtype gradient : {Dtype::kFp32, compute}) {
-        if (compute == Dtype::kFp32 && !all.empty() && all.back().which == &each) continue;
-        all.push_back({&each, {compute, gradient, false, false}});
+        if (compute == Dtype::kFp32 && !all.empty() && all.back().which == &each) continue;  // the same twice
+        all.push_back({&each, {compute, gradient, false, false}, false});
+        if (each.name == std::string("block")) all.push_back({&each, {compute, gradient, false, false}, true});
       }
     }
   }
   for (const Dtype compute : {Dtype::kFp32, Dtype::kBf16}) {
-    all.push_back({&kCases[4], {compute, Dtype::kFp32, true, false}});
+    all.push_back({&kCases[4], {compute, Dtype::kFp32, true, false}, true});
   }
   return all;
 }
@@ -273,7 +296,7 @@ std::vector<Setting> settings() {
 std::string name_of(const ::testing::TestParamInfo<Setting>& info) {
   const Numerics& n = info.param.numerics;
   return std::string(info.param.which->name) + "_" + std::string(to_string(n.compute)) + "_grad_" +
-         std::string(to_string(n.gradient)) + (n.checkpoint ? "_checkpointed" : "");
+         std::string(to_string(n.gradient)) + (n.checkpoint ? "_checkpointed" : "") + (info.param.flat ? "_flat" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, LayerGradients, ::testing::ValuesIn(settings()), name_of);
