@@ -7,8 +7,8 @@
 #include <charconv>
 #include <limits>
 
-#include "bench/base/suggest.hpp"
 #include "bench/base/units.hpp"
+#include "bench/cli/option_values.hpp"
 #include "bench/cli/words.hpp"
 #include "bench/plan/axis.hpp"
 
@@ -26,44 +26,11 @@ constexpr AxisLimits kLengths{1, std::int64_t{1} << 32, false};
 constexpr AxisLimits kSizes{1, std::int64_t{1} << 24, false};
 constexpr AxisLimits kWindows{0, std::int64_t{1} << 32, true};
 constexpr AxisLimits kThreads{1, 4096, false};
-constexpr AxisLimits kCounts{1, 100'000'000, false};
-
-/// Stores a parsed value, or turns the mistake into lines with a caret.
-template <typename Target, typename Parsed>
-Result<void> store(Target& target, Parsed parsed, const Setting& setting) {
-  if (!parsed) return fail(ErrorKind::kUsage, plan::show(parsed.error(), setting.source, setting.value));
-  target = std::move(*parsed);
-  return {};
-}
-
-Result<void> axis(std::vector<std::int64_t>& target, const Setting& setting, const AxisLimits& limits) {
-  return store(target, plan::parse_axis(setting.value, limits), setting);
-}
 
 Result<void> threads(S& options, const Setting& setting) {
   std::vector<std::int64_t> values;
   if (auto ok = axis(values, setting, kThreads); !ok) return ok;
   options.axes.threads.assign(values.begin(), values.end());
-  return {};
-}
-
-Result<void> count(int& target, const Setting& setting) {
-  std::vector<std::int64_t> values;
-  if (auto ok = axis(values, setting, kCounts); !ok) return ok;
-  if (values.size() != 1) {
-    return fail(ErrorKind::kUsage, fmt::format("{}: one number is taken, not \"{}\"", setting.source, setting.value));
-  }
-  target = static_cast<int>(values.front());
-  return {};
-}
-
-Result<void> seconds(double& target, const Setting& setting, bool zero_allowed) {
-  const std::optional<double> value = base::parse_seconds(setting.value);
-  if (!value || (*value == 0 && !zero_allowed)) {
-    return fail(ErrorKind::kUsage,
-                fmt::format("{}: \"{}\" is not a time; try 3, 0.5, 500ms or 2min", setting.source, setting.value));
-  }
-  target = *value;
   return {};
 }
 
@@ -98,16 +65,6 @@ Result<void> seed(S& options, const Setting& setting) {
                                              setting.source, setting.value));
 }
 
-Result<void> text(std::string& target, const Setting& setting) {
-  if (setting.value.empty()) return fail(ErrorKind::kUsage, setting.source + ": the value is empty");
-  target = setting.value;
-  return {};
-}
-
-Result<void> toggle(bool& target, const Setting& setting) {
-  return store(target, parse_switch(setting.value), setting);
-}
-
 Result<void> devices(S& options, const Setting& setting) {
   const auto items = split_items(setting.value);
   if (!items)
@@ -116,21 +73,6 @@ Result<void> devices(S& options, const Setting& setting) {
   options.devices.clear();
   for (const Item& item : *items) options.devices.emplace_back(item.text);
   return {};
-}
-
-/// One word of a short table; the nearest is named otherwise.
-template <typename T, std::size_t N>
-Result<void> choose(T& target, const Setting& setting, const std::array<std::pair<std::string_view, T>, N>& table) {
-  std::array<std::string_view, N> known{};
-  for (std::size_t i = 0; i < N; ++i) {
-    if (table[i].first == setting.value) {
-      target = table[i].second;
-      return {};
-    }
-    known[i] = table[i].first;
-  }
-  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not known{}", setting.source, setting.value,
-                                             base::did_you_mean(setting.value, known)));
 }
 
 Result<void> color(S& options, const Setting& setting) {
@@ -159,13 +101,14 @@ constexpr std::string_view kShape = "Shape of the plan";
 constexpr std::string_view kSampling = "Sampling";
 constexpr std::string_view kOutput = "Output";
 
+using verb::kFsdp;
 using verb::kGbench;
 using verb::kList;
 using verb::kMeasuring;
 using verb::kReport;
 using verb::kSweep;
 using verb::kVerify;
-constexpr unsigned kWriting = kSweep | kReport | kVerify;
+constexpr unsigned kWriting = kSweep | kReport | kVerify | kFsdp;
 
 #define APPLY(expression) [](S& o, const Setting& s) -> Result<void> { return expression; }
 
@@ -208,7 +151,7 @@ const OptionSpec kTable[] = {
      APPLY(toggle(o.try_oom, s))},
     {"resume", "", "", kShape, "continue the sweep in --out DIR: skip what it has finished", kSweep, false, ',',
      APPLY(toggle(o.resume, s))},
-    {"seed", "", "NUMBER", kShape, "of the inputs [1]", kMeasuring, false, ',', seed},
+    {"seed", "", "NUMBER", kShape, "of the inputs [1]", kMeasuring | kFsdp, false, ',', seed},
     {"deterministic", "", "", kShape, "ask kernels for results that repeat bit by bit", kMeasuring, false, ',',
      APPLY(toggle(o.sampling.deterministic, s))},
 
@@ -231,8 +174,8 @@ const OptionSpec kTable[] = {
 
     {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to [naive]", kSweep | kReport, false, ',',
      baseline},
-    {"out", "", "DIR", kOutput, "where rows.jsonl goes [attnbench-out/<UTC time>]", kSweep | kVerify, false, ',',
-     APPLY(text(o.outputs.out_dir, s))},
+    {"out", "", "DIR", kOutput, "where rows.jsonl goes [attnbench-out/<UTC time>]", kSweep | kVerify | kFsdp, false,
+     ',', APPLY(text(o.outputs.out_dir, s))},
     {"csv", "", "FILE", kOutput, "write CSV; - is standard output", kWriting, false, ',',
      APPLY(text(o.outputs.csv, s))},
     {"json", "", "FILE", kOutput, "write JSON; - is standard output", kWriting, false, ',',
@@ -251,7 +194,15 @@ const OptionSpec kTable[] = {
 
 }  // namespace
 
-std::span<const OptionSpec> option_table() { return kTable; }
+std::span<const OptionSpec> option_table() {
+  static const std::vector<OptionSpec> all = [] {
+    std::vector<OptionSpec> options(std::begin(kTable), std::end(kTable));
+    const auto more = fsdp_option_table();
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }();
+  return all;
+}
 
 Result<void> check_together(const SweepOptions& options) {
   const Sampling& sampling = options.sampling;

@@ -30,8 +30,9 @@ struct VerbSpec {
   bool positional_required = false;
 };
 
-constexpr std::array<VerbSpec, 8> kVerbs{{
+constexpr std::array<VerbSpec, 9> kVerbs{{
     {"sweep", "Measure every point of a plan; each row is kept as it finishes", "", "", false},
+    {"fsdp", "Train a sharded transformer at every world size; each row is kept as it finishes", "", "", false},
     {"report", "Print or convert the rows of an earlier sweep", "RUN", "a run directory, or a rows.jsonl", true},
     {"verify", "Check every kernel against reference tensors", "DIR", "a folder of safetensors files", true},
     {"gbench", "Run the planned points as a Google Benchmark program", "", "", false},
@@ -112,7 +113,7 @@ Split split(std::span<const std::string> arguments) {
   return result;
 }
 
-/// Options are added for the verb in use alone: those of all eight would be most of the time of --help.
+/// Options are added for the verb in use alone: those of all nine would be most of the time of --help.
 void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
   CLI::App* verb = app.add_subcommand(std::string(spec.name), std::string(spec.help));
   if (!in_use) return;
@@ -135,7 +136,7 @@ void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
         ->type_name(std::string(option.metavar))
         ->group(std::string(option.group));
   }
-  if ((bit & (verb::kSweep | verb::kGbench)) != 0) verb->footer(std::string(kGrammar));
+  if ((bit & (verb::kSweep | verb::kGbench | verb::kFsdp)) != 0) verb->footer(std::string(kGrammar));
 }
 
 std::vector<std::string_view> verb_names() {
@@ -235,6 +236,10 @@ Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sin
     case verb::kVerify:
       return VerifyOptions{sink.word,          options.axes.kernels, options.devices,
                            options.axes.dtype, options.outputs,      options.command};
+    case verb::kFsdp: {
+      FsdpCommand command{std::move(options.fsdp), std::move(options.outputs), options.seed, options.command};
+      return command;
+    }
     case verb::kGbench:
       return GbenchOptions{std::move(options), arguments.benchmark};
     case verb::kList:

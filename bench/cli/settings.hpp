@@ -42,8 +42,8 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-/// Option by name or alias, with - or _; null when there is none.
-const OptionSpec* find_option(std::string_view name);
+/// Option of one of the verbs by name or alias, with - or _; null when there is none.
+const OptionSpec* find_option(std::string_view name, unsigned verb_bits = ~0u);
 
 /// Names of the options that a verb takes.
 std::vector<std::string_view> option_names(unsigned verb_bits);
