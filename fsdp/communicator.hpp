@@ -22,12 +22,17 @@ inline constexpr std::size_t kChannels = 2;
 
 constexpr std::string_view to_string(Channel channel) { return channel == Channel::kGather ? "gather" : "reduce"; }
 
-enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce };
-inline constexpr std::size_t kCollectiveKinds = 3;
+/// kExchange: an all-gather of a few numbers, counted apart from that of weights.
+enum class CollectiveKind : std::uint8_t { kAllGather, kReduceScatter, kAllReduce, kExchange };
+inline constexpr std::size_t kCollectiveKinds = 4;
 
 constexpr std::string_view to_string(CollectiveKind kind) {
-  constexpr std::string_view kNames[] = {"all-gather", "reduce-scatter", "all-reduce"};
+  constexpr std::string_view kNames[] = {"all-gather", "reduce-scatter", "all-reduce", "exchange"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+constexpr bool gathers(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kExchange;
 }
 
 /// One collective. Memory belongs to the caller and stays untouched until it was awaited.

@@ -365,6 +365,7 @@ Result<void> Engine::exchange_numbers(double squares) {
   }
   std::copy(numbers.begin(), numbers.end(), mine);
   Collective collective;
+  collective.kind = CollectiveKind::kExchange;
   collective.label = "norm and loss";
   collective.data = memory_.numbers;
   collective.part_bytes = kStepNumbers * sizeof(double);

@@ -288,7 +288,13 @@ std::optional<ForeignWorld> foreign_world() {
   return std::nullopt;
 }
 
-int run_mpi_rank(const std::string& directory, TransportOptions options, const RankBody& body) {
+Result<std::unique_ptr<Transport>> join_mpi(const TransportOptions& options) {
+  const auto module = mpi_module();
+  if (!module) return tl::unexpected(module.error());
+  return (*module)->join(options);
+}
+
+int run_mpi_rank(const std::string& directory, const RankBody& body) {
   const auto complain = [](const base::Error& error) {
     fmt::print(stderr, "error: {}\n", error.message);
     return base::exit_code_of(error.kind);
@@ -301,10 +307,8 @@ int run_mpi_rank(const std::string& directory, TransportOptions options, const R
     auto joined = Board::join(directory + "/board", std::max(0, number_in("OMPI_COMM_WORLD_RANK")));
     if (!joined) return complain(joined.error());
     board = std::move(*joined);
-    options.observer = &board->observer();
   }
-  auto transport = (*module)->join(options);
-  const auto done = transport ? body(std::move(*transport), options) : Result<void>(tl::unexpected(transport.error()));
+  const auto done = body(board ? &board->observer() : nullptr);
   if (!done) {
     if (board) board->failed(done.error());
     complain(done.error());

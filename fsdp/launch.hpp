@@ -44,10 +44,13 @@ struct ForeignWorld {
 /// From the environment variables of OpenMPI, PMIx, Slurm and torchrun; empty: this process was started alone.
 std::optional<ForeignWorld> foreign_world();
 
-/// Runs this process's rank of an MPI world. With a directory (that of LaunchSpec) its state is on the board there.
-/// Returns 0, or ends all ranks with 3 after writing the error to standard error.
-/// The body makes its communicator with the options that it is given.
-using RankBody = std::function<base::Result<void>(std::unique_ptr<Transport>, const TransportOptions&)>;
-int run_mpi_rank(const std::string& directory, TransportOptions options, const RankBody& body);
+/// Joins the MPI world: a transport with channels of its own each time.   Errors  kAbsent, kFailed
+base::Result<std::unique_ptr<Transport>> join_mpi(const TransportOptions& options);
+
+/// Runs this process as a rank of an MPI world. With a directory (that of LaunchSpec) its state is on the board there,
+/// and the body gets the board's observer. Returns 0; or, after an error, writes it to standard error and ends all
+/// ranks with 3.
+using RankBody = std::function<base::Result<void>(Observer* observer)>;
+int run_mpi_rank(const std::string& directory, const RankBody& body);
 
 }  // namespace attnbench::fsdp

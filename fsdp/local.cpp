@@ -163,7 +163,7 @@ class LocalTransport : public Transport {
       if (auto ok = check_same(world_.rank, *call.signature, rank, other); !ok) return ok;
     }
     const Collective& mine = *call.collective;
-    if (mine.kind == CollectiveKind::kAllGather) {
+    if (gathers(mine.kind)) {
       copy_parts(meeting, mine.part_bytes, [](const Collective& c) { return static_cast<std::byte*>(c.data); });
     } else {
       add_parts(meeting, channel, mine);

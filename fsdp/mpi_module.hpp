@@ -10,10 +10,10 @@ namespace attnbench::fsdp {
 /// What libattnbench_mpi.so exports as kMpiModuleSymbol.
 struct MpiModule {
   const char* build_id = nullptr;
-  /// Joins the world that mpiexec (or srun) started this process in; once per process.
+  /// Joins the world that mpiexec (or srun) started this process in; every rank calls it as often.
   /// Errors  kFailed: MPI cannot start, or not with several threads
   base::Result<std::unique_ptr<Transport>> (*join)(const TransportOptions& options) = nullptr;
-  /// After the transport is gone.
+  /// After the transports are gone.
   void (*leave)() = nullptr;
   /// Ends every rank with the exit code; does not return.
   void (*abort)(int code) = nullptr;

@@ -216,8 +216,7 @@ class MpiTransport : public Transport {
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.deadline_s));
     exchange.begin(*call.signature, Clock::now() + patience);
     const Collective& mine = *call.collective;
-    auto ok = mine.kind == CollectiveKind::kAllGather ? gather(exchange, mine.data, mine.part_bytes)
-                                                      : reduce(exchange, mine, call.scratch);
+    auto ok = gathers(mine.kind) ? gather(exchange, mine.data, mine.part_bytes) : reduce(exchange, mine, call.scratch);
     if (ok && mine.kind == CollectiveKind::kAllReduce) {
       ok = gather(exchange, mine.out, mine.part_bytes / kernels::size_of(mine.wire) * sizeof(float));
     }
@@ -262,19 +261,32 @@ class MpiTransport : public Transport {
 };
 
 Result<std::unique_ptr<Transport>> join(const TransportOptions& options) {
-  int provided = MPI_THREAD_SINGLE;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
+  int started = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Initialized(&started);
+  if (started == 0 && MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
     return base::fail(ErrorKind::kFailed, "MPI could not start");
   }
+  MPI_Query_thread(&provided);
   if (provided < MPI_THREAD_MULTIPLE) {
     return base::fail(ErrorKind::kFailed, "this MPI allows one thread at a time (MPI_THREAD_MULTIPLE is needed)");
   }
   return std::make_unique<MpiTransport>(options);
 }
 
-void leave() { MPI_Finalize(); }
+bool running() {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  return started != 0 && ended == 0;
+}
 
-void abort(int code) { MPI_Abort(MPI_COMM_WORLD, code); }
+void leave() {
+  if (running()) MPI_Finalize();
+}
+
+void abort(int code) {
+  if (running()) MPI_Abort(MPI_COMM_WORLD, code);
+}
 
 const char* version() {
   static const std::string text = [] {

@@ -10,6 +10,7 @@ base::Result<std::vector<double>> share_numbers(Communicator& communicator, std:
   std::vector<double> all(mine.size() * static_cast<std::size_t>(world.size));
   std::copy(mine.begin(), mine.end(), all.begin() + static_cast<std::ptrdiff_t>(mine.size()) * world.rank);
   Collective collective;
+  collective.kind = CollectiveKind::kExchange;
   collective.label = "measurements";
   collective.data = all.data();
   collective.part_bytes = mine.size_bytes();

@@ -15,7 +15,7 @@ class Solo : public Communicator {
   const WorldInfo& world() const override { return world_; }
 
   Ticket post(Channel channel, const Collective& collective) override {
-    if (collective.kind != CollectiveKind::kAllGather) {
+    if (!gathers(collective.kind)) {
       const void* const part = collective.data;
       const auto count = static_cast<std::int64_t>(collective.part_bytes / kernels::size_of(collective.wire));
       sum_in_order(collective.out, collective.accumulate, {&part, 1}, collective.wire, count);

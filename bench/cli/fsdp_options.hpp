@@ -19,7 +19,7 @@ struct LinkChoice {
 
 /// The rows are the product of world sizes, strategies, batches, lengths and prefetch depths.
 struct FsdpOptions {
-  std::vector<std::int64_t> world_size{1, 2};
+  std::vector<std::int64_t> world_size;  // empty: 1 and 2; under mpiexec or srun, that world
   std::vector<fsdp::Strategy> strategy{fsdp::Strategy::kFsdp};
   std::vector<std::int64_t> batch{4};      // sequences of one rank and micro-batch
   std::vector<std::int64_t> seq_len{128};  // tokens

@@ -196,9 +196,9 @@ const OptionSpec kTable[] = {
 
 std::span<const OptionSpec> option_table() {
   static const std::vector<OptionSpec> all = [] {
-    std::vector<OptionSpec> options(std::begin(kTable), std::end(kTable));
-    const auto more = fsdp_option_table();
-    options.insert(options.end(), more.begin(), more.end());
+    const auto first = fsdp_option_table();
+    std::vector<OptionSpec> options(first.begin(), first.end());
+    options.insert(options.end(), std::begin(kTable), std::end(kTable));
     return options;
   }();
   return all;

@@ -74,7 +74,10 @@ int main(int argc, char** argv) {
   const std::string directory = argv[1], fault = argv[3];
   TransportOptions options;
   options.deadline_s = std::atof(argv[2]);
-  return run_mpi_rank(directory, options, [&](std::unique_ptr<Transport> transport, const TransportOptions& complete) {
-    return train(std::move(transport), complete, directory, fault);
+  return run_mpi_rank(directory, [&](Observer* observer) -> base::Result<void> {
+    options.observer = observer;
+    auto transport = join_mpi(options);
+    if (!transport) return tl::unexpected(transport.error());
+    return train(std::move(*transport), options, directory, fault);
   });
 }

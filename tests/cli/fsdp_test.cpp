@@ -1,0 +1,197 @@
+// `attnbench fsdp` end to end: rows, golden trajectories on threads and on processes, refusals, exit codes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "fsdp/launch.hpp"
+#include "reports/rows_io.hpp"
+#include "tests/cli/program.hpp"
+
+namespace attnbench::tests {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const char* const kSmall =
+    " --d-model 16 --d-ff 32 --layers 2 --heads 2 --vocab 50 --batch 2 --seq-len 8 --steps 3 "
+    "--warmup 1 ";
+
+std::string golden(const std::string& name) {
+  return std::string(ATTNBENCH_SOURCE_DIR) + "/tests/golden/training_" + name + ".safetensors";
+}
+
+class Fsdp : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    out_ = testing::TempDir() + "attnbench_fsdp_" + std::to_string(getpid()) + "_" + info->name();
+    std::filesystem::remove_all(out_);
+  }
+  void TearDown() override { std::filesystem::remove_all(out_); }
+
+  std::vector<reports::Row> rows() const {
+    const auto document = reports::load_rows(out_);
+    EXPECT_TRUE(document) << (document ? "" : document.error().message);
+    return document ? document->rows : std::vector<reports::Row>();
+  }
+
+  std::string out_;
+};
+
+/// Skips where ranks cannot be processes.
+#define NEEDS_MPI()                                                \
+  if (const auto mpi = fsdp::check_mpi(); !mpi) {                  \
+    GTEST_SKIP() << "ranks as processes: " << mpi.error().message; \
+  }                                                                \
+  static_assert(true)
+
+void expect_full_rows(const std::vector<reports::Row>& rows) {
+  ASSERT_EQ(rows.size(), 4u);
+  for (const reports::Row& row : rows) {
+    EXPECT_EQ(row.status, "ok") << row.reason;
+    EXPECT_EQ(row.samples, 3);
+    EXPECT_EQ(row.peak_bytes, row.predicted_bytes);
+    EXPECT_GT(row.tokens_per_s.value_or(0), 0);
+    EXPECT_GT(row.tflops.value_or(0), 0);
+    EXPECT_GT(row.loss.value_or(0), 0);
+    EXPECT_GT(row.forward_us.value_or(0), 0);
+    EXPECT_GT(row.backward_us.value_or(0), 0);
+    EXPECT_EQ(row.gather_busbw_gbps.has_value(), row.world_size != 1 && row.strategy == "fsdp");
+    EXPECT_EQ(row.reduce_busbw_gbps.has_value(), row.world_size != 1);
+    EXPECT_EQ(row.communication_us.has_value(), row.world_size != 1) << "absent on one rank, which has none";
+    EXPECT_EQ(row.memory_weights_bytes.value_or(0) % (4 * 128), 0);
+    const std::int64_t sum = *row.memory_weights_bytes + *row.memory_optimizer_bytes +
+                             *row.memory_gradient_shard_bytes + *row.memory_gathered_bytes +
+                             *row.memory_gradients_bytes + *row.memory_communication_bytes +
+                             *row.memory_activations_bytes;
+    EXPECT_EQ(sum, *row.peak_bytes) << "the categories are all of it";
+    EXPECT_GE(*row.time_us_median, *row.forward_us);
+  }
+  EXPECT_EQ(rows[0].scaling_pct, 100);
+  EXPECT_TRUE(rows[1].scaling_pct.has_value());
+  EXPECT_NE(rows[0].key, rows[1].key);
+  EXPECT_LT(*rows[1].memory_weights_bytes, *rows[0].memory_weights_bytes);
+}
+
+TEST_F(Fsdp, WritesARowForEachWorldSizeAndStrategyOnThreads) {
+  const Outcome run = run_program("fsdp --transport local --world-size 1,2 --strategy fsdp,ddp --out " + out_ + kSmall);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("4 rows: 4 ok"));
+  expect_full_rows(rows());
+  EXPECT_EQ(rows()[1].transport, "local");
+}
+
+TEST_F(Fsdp, WritesARowForEachWorldSizeAndStrategyOnProcesses) {
+  NEEDS_MPI();
+  const Outcome run = run_program("fsdp --transport mpi --world-size 1,2 --strategy fsdp,ddp --out " + out_ + kSmall);
+  EXPECT_EQ(run.code, 0) << run.err;
+  expect_full_rows(rows());
+  EXPECT_EQ(rows()[1].transport, "mpi");
+  EXPECT_THAT(rows()[1].command, HasSubstr("--transport mpi --world-size 1,2"));
+}
+
+TEST_F(Fsdp, AnEmulatedLinkIsInTheRowAndInTheTable) {
+  const Outcome run = run_program("fsdp --transport local --world-size 2 --link 200us,1 --out " + out_ + kSmall);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("local*"));
+  EXPECT_EQ(rows()[0].emulated, 1);
+  EXPECT_EQ(rows()[0].link, "200us,1");
+  EXPECT_GE(rows()[0].gather_us.value_or(0), 200);
+}
+
+TEST_F(Fsdp, ReportReadsTheRowsAgain) {
+  ASSERT_EQ(run_program("fsdp --transport local --world-size 1 --out " + out_ + kSmall).code, 0);
+  const Outcome table = run_program("report " + out_);
+  EXPECT_THAT(table.out, HasSubstr("tokens/s"));
+  const Outcome markdown = run_program("report " + out_ + " --md -");
+  EXPECT_THAT(markdown.out, HasSubstr("# Sharded training"));
+}
+
+TEST_F(Fsdp, FollowsTheGoldenFilesOnThreadsAtEveryWorldSize) {
+  for (const char* name : {"small", "clip"}) {
+    const Outcome run =
+        run_program("fsdp --transport local --world-size 1,2,3,4,8 --prefetch 0,2 --verify " + golden(name));
+    EXPECT_EQ(run.code, 0) << run.out << run.err;
+    EXPECT_THAT(run.out, Not(HasSubstr("FAIL")));
+    EXPECT_THAT(run.out, HasSubstr("8 ranks, fsdp, fp32, prefetch 2"));
+    EXPECT_THAT(run.out, HasSubstr("step 5 loss"));
+    EXPECT_THAT(run.out, HasSubstr("grad0 layers.0.attn.q_proj.weight"));
+    EXPECT_THAT(run.out, HasSubstr("final lm_head.weight"));
+  }
+}
+
+TEST_F(Fsdp, FollowsTheGoldenFilesOnProcessesAtEveryWorldSize) {
+  NEEDS_MPI();
+  const std::string start = "fsdp --transport mpi --world-size 1,2,3,4,8 --verify ";
+  for (const std::string& rest :
+       {golden("small") + " --prefetch 0,1,2,3", golden("clip"), golden("small") + " --checkpoint-activations"}) {
+    const Outcome run = run_program(start + rest);
+    EXPECT_EQ(run.code, 0) << run.out << run.err;
+    EXPECT_THAT(run.out, Not(HasSubstr("FAIL")));
+    EXPECT_THAT(run.out, HasSubstr("8 ranks, fsdp, fp32, prefetch 2"));
+  }
+}
+
+TEST_F(Fsdp, AMissEndsWithThreeAndNamesTheTensor) {
+  std::ifstream source(golden("small"), std::ios::binary);
+  std::stringstream text;
+  text << source.rdbuf();
+  std::string bytes = text.str();
+  // An element of one tensor becomes 1.0, which the run does not reach.
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const std::string offsets = "\"data_offsets\":[";
+  const std::size_t place = bytes.find(offsets, bytes.find("\"final.lm_head.weight\"")) + offsets.size();
+  const std::size_t begin = sizeof header + header + std::stoull(bytes.substr(place, 20));
+  bytes.replace(begin, 4, std::string("\0\0\x80\x3f", 4));
+  std::filesystem::create_directories(out_);
+  const std::string path = out_ + "/changed.safetensors";
+  std::ofstream(path, std::ios::binary) << bytes;
+  for (const char* transport : {"local", "mpi"}) {
+    if (std::string(transport) == "mpi" && !fsdp::check_mpi()) continue;
+    const Outcome run = run_program(std::string("fsdp --transport ") + transport + " --world-size 2 --verify " + path);
+    EXPECT_EQ(run.code, 3) << run.out << run.err;
+    EXPECT_THAT(run.out, testing::ContainsRegex("final lm_head.weight .*FAIL"));
+    EXPECT_THAT(run.out, Not(testing::ContainsRegex("loss .*FAIL")));
+  }
+}
+
+TEST_F(Fsdp, RefusalsSayWhatToType) {
+  const auto refusal = [](const std::string& arguments, const std::string& environment = "") {
+    const Outcome run = run_program("fsdp " + arguments, environment);
+    return std::to_string(run.code) + " " + run.err;
+  };
+  EXPECT_THAT(refusal("--transport nccl"), HasSubstr("4 error: --transport nccl: this build has none"));
+  EXPECT_THAT(refusal("--model huge"), HasSubstr("2 error: "));
+  EXPECT_THAT(refusal("--strategy fspd"), HasSubstr("did you mean \"fsdp\"?"));
+  EXPECT_THAT(refusal("--link fast"), HasSubstr("LATENCY,BANDWIDTH"));
+  EXPECT_THAT(refusal("--heads 3"), HasSubstr("2 error: "));
+  EXPECT_THAT(refusal("--kernels naive"), HasSubstr("fsdp has no option --kernels"));
+  EXPECT_THAT(refusal("--verify nowhere.safetensors"), HasSubstr("5 error: "));
+  EXPECT_THAT(refusal("", "RANK=0 WORLD_SIZE=2"), HasSubstr("4 error: torchrun started this"));
+  EXPECT_THAT(refusal("--world-size 3", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2"),
+              HasSubstr("2 error: mpiexec started 2 ranks"));
+}
+
+TEST_F(Fsdp, WithoutMpiexecTheMessageSaysWhatToInstall) {
+  const Outcome run = run_program("fsdp --transport mpi --world-size 2", "PATH=/nowhere");
+  EXPECT_EQ(run.code, 4);
+  EXPECT_THAT(run.err, HasSubstr("install OpenMPI"));
+}
+
+TEST_F(Fsdp, ItsOptionsComeFromTheEnvironmentToo) {
+  const Outcome run = run_program("fsdp --out " + out_ + kSmall, "ATTNBENCH_WORLD_SIZE=1 ATTNBENCH_STRATEGY=ddp");
+  EXPECT_EQ(run.code, 0) << run.err;
+  ASSERT_EQ(rows().size(), 1u);
+  EXPECT_EQ(rows()[0].strategy, "ddp");
+}
+
+}  // namespace
+}  // namespace attnbench::tests
