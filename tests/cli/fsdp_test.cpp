@@ -1,13 +1,19 @@
 // `attnbench fsdp` end to end: rows, golden trajectories on threads and on processes, refusals, exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+#include <vector>
 
 #include "fsdp/launch.hpp"
 #include "reports/rows_io.hpp"
@@ -62,6 +68,7 @@ void expect_full_rows(const std::vector<reports::Row>& rows) {
     EXPECT_GT(row.tflops.value_or(0), 0);
     EXPECT_GT(row.loss.value_or(0), 0);
     EXPECT_GT(row.forward_us.value_or(0), 0);
+    EXPECT_GT(row.first_step_us.value_or(0), 0) << "apart from the samples";
     EXPECT_GT(row.backward_us.value_or(0), 0);
     EXPECT_EQ(row.gather_busbw_gbps.has_value(), row.world_size != 1 && row.strategy == "fsdp");
     EXPECT_EQ(row.reduce_busbw_gbps.has_value(), row.world_size != 1);
@@ -159,7 +166,80 @@ TEST_F(Fsdp, AMissEndsWithThreeAndNamesTheTensor) {
     const Outcome run = run_program(std::string("fsdp --transport ") + transport + " --world-size 2 --verify " + path);
     EXPECT_EQ(run.code, 3) << run.out << run.err;
     EXPECT_THAT(run.out, testing::ContainsRegex("final lm_head.weight .*FAIL"));
-    EXPECT_THAT(run.out, Not(testing::ContainsRegex("loss .*FAIL")));
+    EXPECT_EQ(run.out.find("FAIL"), run.out.rfind("FAIL")) << "and nothing else";
+  }
+}
+
+/// Processes below `ancestor` that are ranks: their command line has --worker, and they are not mpiexec.
+std::vector<pid_t> ranks_below(pid_t ancestor) {
+  std::vector<pid_t> ranks;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream line(entry.path() / "cmdline");
+    std::stringstream text;
+    text << line.rdbuf();
+    const std::string command = text.str();
+    const bool rank = command.find("--worker") != std::string::npos && command.find("mpiexec") == std::string::npos;
+    if (!rank) continue;
+    pid_t up = std::stoi(name);
+    for (int i = 0; i < 8 && up > 1 && up != ancestor; ++i) {
+      std::ifstream stat("/proc/" + std::to_string(up) + "/stat");
+      std::string all;
+      std::getline(stat, all);
+      const std::size_t close = all.rfind(')');
+      up = close == std::string::npos ? 0 : std::stoi(all.substr(close + 4));
+    }
+    if (up == ancestor) ranks.push_back(std::stoi(name));
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+/// Starts a long run on processes, does something to one of them, and returns how the program ended.
+Outcome disturbed_run(int signal, const std::string& folder, std::vector<pid_t>& ranks) {
+  std::filesystem::create_directories(folder);
+  const std::string command = std::string("exec ") + ATTNBENCH_PROGRAM +
+                              " fsdp --transport mpi --world-size 3 --deadline 1s --model tiny --batch 1 --seq-len 16 "
+                              "--steps 100000 --out " +
+                              folder + "/rows >" + folder + "/out 2>" + folder + "/err";
+  const pid_t program = fork();
+  if (program == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  for (int i = 0; i < 1500 && ranks.size() < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ranks = ranks_below(program);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));  // they are past their start, and train
+  EXPECT_EQ(ranks.size(), 3u);
+  if (ranks.size() == 3) kill(ranks[1], signal);
+  int status = 0;
+  waitpid(program, &status, 0);
+  const auto text = [&](const char* name) {
+    std::ifstream file(folder + name);
+    std::stringstream all;
+    all << file.rdbuf();
+    return all.str();
+  };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text("/out"), text("/err")};
+}
+
+TEST_F(Fsdp, AKilledOrStoppedRankEndsTheRunWithThreeAndLeavesNobody) {
+  NEEDS_MPI();
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    std::vector<pid_t> ranks;
+    std::filesystem::remove_all(out_);
+    const Outcome run = disturbed_run(signal, out_, ranks);
+    EXPECT_EQ(run.code, 3) << run.out << run.err;
+    EXPECT_THAT(run.err, testing::ContainsRegex("rank [0-2]"));
+    EXPECT_THAT(run.err, testing::ContainsRegex("(all-gather|reduce-scatter|exchange) of "));
+    EXPECT_THAT(run.err, HasSubstr(signal == SIGKILL ? "died" : "did not come to the"));
+    for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "process " << rank << " is left";
+    const auto document = reports::load_rows(out_ + "/rows");
+    ASSERT_TRUE(document);
+    EXPECT_EQ(document->rows[0].status, "failed");
   }
 }
 

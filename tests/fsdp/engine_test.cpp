@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <thread>
 
+#include "bench/base/rng.hpp"
 #include "fsdp/model.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "toy.hpp"
@@ -243,6 +246,11 @@ TEST(Engine, FrozenLayersTakePartInNoReductionAndHaveNoGradient) {
     const Model model = frozen_model();
     auto engine = Engine::make(model, {2, kSeq}, {}, device, communicator);
     if (!engine) return tl::unexpected(engine.error());
+    // Embedding, a's bias, c's weight and the head move, each 256 padded elements of which a rank keeps 128; three
+    // frozen parts of as many have weights alone.
+    EXPECT_EQ((*engine)->ledger()[Category::kGradShard], 4u * 4 * 128);
+    EXPECT_EQ((*engine)->ledger()[Category::kOptimizer], 8u * 4 * 128);
+    EXPECT_EQ((*engine)->ledger()[Category::kMaster], 4u * (4 + 3) * 128);
     for (const Action& action : (*engine)->schedule().actions) {
       EXPECT_FALSE(action.kind == ActionKind::kReduce && action.layer == 2);
     }
@@ -330,6 +338,66 @@ TEST(Engine, OddAndTinySizesWorkAtEveryWorldSize) {
     run.world = world;
     EXPECT_LT(largest_difference(one, train(model, run)), 5e-5) << world;
   }
+}
+
+/// Sleeps at random where a channel begins and ends a collective.
+class Delays : public Observer {
+ public:
+  void began(const Signature& signature) override { nap(signature.chain); }
+  void ended(const CollectiveSpan& span) override { nap(static_cast<std::uint64_t>(span.label.size()) + count_++); }
+  void failed(const base::Error&) override {}
+
+ private:
+  static void nap(std::uint64_t seed) {
+    std::this_thread::sleep_for(std::chrono::microseconds(base::mix64(seed) % 700));
+  }
+  std::atomic<std::uint64_t> count_{0};
+};
+
+// pytorch PR#180665, PR#140044, Megatron-LM PR#5972: buffers that are reused too early show only when something is
+// late.
+TEST(Engine, DelaysMakeNoDifferenceToABit) {
+  Delays delays;
+  for (const Strategy strategy : {Strategy::kFsdp, Strategy::kShardGradOp, Strategy::kDdp}) {
+    for (const int micro_batches : {1, 2}) {
+      Training run = run_of(3);
+      run.options.strategy = strategy;
+      run.options.micro_batches = micro_batches;
+      run.options.reduce_dtype = Dtype::kBf16;  // through the buffers of rounded gradients too
+      run.options.poison = true;
+      if (strategy == Strategy::kDdp) run.options.accumulation = Accumulation::kUnsharded;
+      const Model model = toy_model({}, true);
+      const Trajectory prompt = train(model, run);
+      run.world_options.transport.observer = &delays;
+      for (int round = 0; round < 5; ++round) EXPECT_EQ(train(model, run), prompt) << to_string(strategy);
+    }
+  }
+}
+
+TEST(Engine, DdpRanksKeepTheSameWeightsToTheBit) {
+  std::vector<std::vector<float>> weights(4);
+  const Model model = toy_model();
+  expect_world(4, {}, [&](int rank, Communicator& communicator) -> Result<void> {
+    kernels::CpuDevice device(1);
+    EngineOptions options;
+    options.strategy = Strategy::kDdp;
+    auto engine = Engine::make(model, {2, kSeq}, options, device, communicator);
+    if (!engine) return tl::unexpected(engine.error());
+    if (auto ok = (*engine)->initialize(1); !ok) return ok;
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const Tokens tokens = random_tokens(10 * step + static_cast<std::uint64_t>(rank), 2, kSeq, kVocab);
+      const TokenBatch batch = tokens.rows(0, {2, kSeq});
+      const auto report = (*engine)->step({&batch, 1});
+      if (!report) return tl::unexpected(report.error());
+    }
+    std::int64_t begin = 0;
+    const auto kept = (*engine)->read_kept("linear1.weight", Engine::Kept::kWeight, begin);
+    if (!kept) return tl::unexpected(kept.error());
+    weights[static_cast<std::size_t>(rank)] = *kept;
+    return {};
+  });
+  for (const auto& other : weights) EXPECT_EQ(other, weights[0]);
+  EXPECT_EQ(weights[0].size(), 60u);
 }
 
 // A rank whose layers differ: an error on every rank that names a layer, no hang.
