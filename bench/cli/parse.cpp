@@ -32,9 +32,9 @@ struct VerbSpec {
 
 constexpr std::array<VerbSpec, 9> kVerbs{{
     {"sweep", "Measure every point of a plan; each row is kept as it finishes", "", "", false},
-    {"fsdp", "Train a sharded transformer at every world size; each row is kept as it finishes", "", "", false},
     {"report", "Print or convert the rows of an earlier sweep", "RUN", "a run directory, or a rows.jsonl", true},
     {"verify", "Check every kernel against reference tensors", "DIR", "a folder of safetensors files", true},
+    {"fsdp", "Train a sharded transformer at every world size; each row is kept as it finishes", "", "", false},
     {"gbench", "Run the planned points as a Google Benchmark program", "", "", false},
     {"list", "List kernels, devices or columns", "WHAT", "kernels, devices or columns", true},
     {"explain", "Say what a column means and how it is computed", "COLUMN", "see list columns", true},
@@ -154,8 +154,9 @@ Result<void> check_verb(const std::vector<std::string>& arguments) {
   }
   static constexpr std::array<std::string_view, 3> kFlags{"--help", "--version", "-h"};
   if (std::find(kFlags.begin(), kFlags.end(), word) != kFlags.end()) return {};
-  const OptionSpec* option =
-      find_option(word.substr(word.find_first_not_of('-') == std::string::npos ? 0 : 2, word.find('=') - 2));
+  const std::string name = word.substr(word.find_first_not_of('-') == std::string::npos ? 0 : 2, word.find('=') - 2);
+  const OptionSpec* option = find_option(name, verb::kSweep);
+  if (option == nullptr) option = find_option(name);
   if (option != nullptr) {
     return fail(ErrorKind::kUsage, fmt::format("a verb comes first; try attnbench {} {}",
                                                (option->verbs & verb::kSweep) != 0 ? "sweep" : "VERB", word));
