@@ -81,7 +81,8 @@ void expect_full_rows(const std::vector<reports::Row>& rows) {
     EXPECT_EQ(sum, *row.peak_bytes) << "the categories are all of it";
     EXPECT_GE(*row.time_us_median, *row.forward_us);
   }
-  EXPECT_EQ(rows[0].scaling_pct, 100);
+  ASSERT_TRUE(rows[0].scaling_pct);
+  EXPECT_NEAR(*rows[0].scaling_pct, 100, 1e-9);
   EXPECT_TRUE(rows[1].scaling_pct.has_value());
   EXPECT_NE(rows[0].key, rows[1].key);
   EXPECT_LT(*rows[1].memory_weights_bytes, *rows[0].memory_weights_bytes);
@@ -235,7 +236,9 @@ TEST_F(Fsdp, AKilledOrStoppedRankEndsTheRunWithThreeAndLeavesNobody) {
     EXPECT_EQ(run.code, 3) << run.out << run.err;
     EXPECT_THAT(run.err, testing::ContainsRegex("rank [0-2]"));
     EXPECT_THAT(run.err, testing::ContainsRegex("(all-gather|reduce-scatter|exchange) of "));
-    EXPECT_THAT(run.err, HasSubstr(signal == SIGKILL ? "died" : "did not come to the"));
+    // Of a stopped rank a neighbour may notice first that it takes no data any more.
+    EXPECT_THAT(run.err,
+                testing::ContainsRegex(signal == SIGKILL ? "died" : "did not come to the|could not send in the"));
     for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "process " << rank << " is left";
     const auto document = reports::load_rows(out_ + "/rows");
     ASSERT_TRUE(document);
