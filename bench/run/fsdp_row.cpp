@@ -208,7 +208,7 @@ void add_scaling(reports::Row& row, const std::vector<reports::Row>& earlier) {
   if (!row.tokens_per_s || (base == &row && row.world_size != 1)) return;
   const double here = *row.tokens_per_s / static_cast<double>(*row.world_size);
   const double there = *base->tokens_per_s / static_cast<double>(*base->world_size);
-  row.scaling_pct = 100 * here / there;
+  row.scaling_pct = 100 * (here / there);
 }
 
 }  // namespace attnbench::run
