@@ -182,6 +182,7 @@ class LocalTransport : public Transport {
   /// Every other rank's part of its own buffer, into the same place of this rank's.
   template <typename Buffer>
   void copy_parts(const Meeting& meeting, std::size_t part_bytes, const Buffer& buffer) {
+    if (part_bytes == 0) return;  // a barrier: there may be no buffer at all
     std::byte* const target = buffer(theirs(meeting, world_.rank));
     for (int i = 1; i < world_.size; ++i) {
       const int rank = (world_.rank + i) % world_.size;  // not all from the same rank at once

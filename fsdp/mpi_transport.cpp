@@ -166,11 +166,19 @@ class Exchange {
       if (came_[index] == 0) return missing(rank_, *mine_, peer, &seen_[index], deadline_s);
     }
     for (int peer = 0; peer < size_; ++peer) {
-      if (requests_[static_cast<std::size_t>(2 * size_ + peer)] == MPI_REQUEST_NULL) continue;
-      return {ErrorKind::kFailed, "rank " + std::to_string(peer) + " came to the " + describe(*mine_) +
-                                      " and then sent nothing: it is dead or stuck"};
+      const bool sends = outstanding(2, peer), takes = outstanding(1, peer) || outstanding(3, peer);
+      if (!sends && !takes) continue;
+      return {ErrorKind::kFailed, "rank " + std::to_string(peer) + " came to the " + describe(*mine_) + " and then " +
+                                      (sends ? "sent nothing more" : "took nothing more from rank ") +
+                                      (sends ? "" : std::to_string(rank_)) +
+                                      " within the deadline: it is dead or stuck"};
     }
-    return {ErrorKind::kFailed, "rank " + std::to_string(rank_) + " could not send in the " + describe(*mine_)};
+    return {ErrorKind::kFailed, "rank " + std::to_string(rank_) + " lost its way in the " + describe(*mine_)};
+  }
+
+  /// Whether a message of this purpose (see slot) is still on its way.
+  bool outstanding(int purpose, int peer) const {
+    return requests_[static_cast<std::size_t>(purpose * size_ + peer)] != MPI_REQUEST_NULL;
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;

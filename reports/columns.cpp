@@ -68,7 +68,7 @@ constexpr std::string_view kExposedDetail =
     "Measured on the thread that computes, around each wait: for weights in the forward, for weights in the backward, "
     "for a gradient slot or the reductions at the end. The wait for the very first gather and for the very last "
     "reduction have columns of their own: nothing can run beside them. Against communication_us it says how much of "
-    "the communication was hidden.";
+    "the communication was hidden; waiting for a rank that is behind (skew_us) is in it too.";
 constexpr std::string_view kRankMemoryDetail =
     "All memory of a rank is one arena, allocated before the first step; peak_bytes is its size and predicted_bytes "
     "what the formula of fsdp/README.md says, which is the same to the byte. Gathered weights are bounded by the "
@@ -210,6 +210,10 @@ constexpr std::array kColumns = {
     Column{"communication_us", "us",
            "Sum of the times of all collectives of a step, from the moment that all ranks had joined, mean over ranks.",
            &Row::communication_us},
+    Column{"skew_us", "us",
+           "Sum of the times that collectives of a step waited for ranks that joined later, mean over ranks; not in "
+           "communication_us.",
+           &Row::skew_us},
     Column{"exposed_us", "us",
            "Time that the compute stood still for communication that could have been hidden; the ends of a step are "
            "not in it.",

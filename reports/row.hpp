@@ -61,7 +61,7 @@ struct Row {
   Text strategy, model, transport, link, reduce_dtype;
   Integer world_size, prefetch, micro_batches, checkpoint, parameters, emulated, time_shared;
   Number tokens_per_s, scaling_pct, loss, gemm_peak_gflops, gemm_pct;
-  Number first_step_us, forward_us, backward_us, optimizer_us, pack_us, exchange_us, communication_us;
+  Number first_step_us, forward_us, backward_us, optimizer_us, pack_us, exchange_us, communication_us, skew_us;
   Number exposed_us, exposed_forward_gather_us, exposed_backward_gather_us, exposed_reduce_us;
   Number first_gather_us, last_reduce_us;
   Number gather_bytes, gather_us, gather_algbw_gbps, gather_busbw_gbps;

@@ -96,9 +96,14 @@ void add_communication(reports::Row& row, const FsdpMeasurement& m) {
   row.reduce_us = reduce.us;
   row.reduce_algbw_gbps = reduce.algbw;
   row.reduce_busbw_gbps = reduce.busbw;
-  double busy_s = 0;
-  for (const fsdp::CollectiveTotals& kind : m.totals) busy_s += kind.busy_s;
-  row.communication_us = busy_s * 1e6 / static_cast<double>(std::max<std::size_t>(1, m.steps.size()));
+  double busy_s = 0, waited_s = 0;
+  for (const fsdp::CollectiveTotals& kind : m.totals) {
+    busy_s += kind.busy_s;
+    waited_s += kind.waited_s;
+  }
+  const double steps = static_cast<double>(std::max<std::size_t>(1, m.steps.size()));
+  row.communication_us = busy_s * 1e6 / steps;
+  row.skew_us = waited_s * 1e6 / steps;
 }
 
 void add_memory(reports::Row& row, const FsdpMeasurement& m) {
@@ -203,7 +208,7 @@ void add_scaling(reports::Row& row, const std::vector<reports::Row>& earlier) {
   if (!row.tokens_per_s || (base == &row && row.world_size != 1)) return;
   const double here = *row.tokens_per_s / static_cast<double>(*row.world_size);
   const double there = *base->tokens_per_s / static_cast<double>(*base->world_size);
-  row.scaling_pct = 100 * here / there;
+  row.scaling_pct = 100 * (here / there);
 }
 
 }  // namespace attnbench::run

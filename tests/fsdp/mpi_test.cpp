@@ -12,6 +12,7 @@
 #include "fsdp/board.hpp"
 #include "fsdp/launch.hpp"
 #include "kernels/device/cpu_device.hpp"
+#include "tests/sanitizers/ranks.hpp"
 #include "toy.hpp"
 
 namespace attnbench::fsdp {
@@ -32,6 +33,7 @@ class Mpi : public ::testing::Test {
  protected:
   void SetUp() override {
     if (const auto ok = check_mpi(); !ok) GTEST_SKIP() << ok.error().message;
+    attnbench::tests::ignore_leaks_of_ranks();
     std::string pattern = (fs::temp_directory_path() / "attnbench-mpi-XXXXXX").string();
     directory_ = mkdtemp(pattern.data());
   }
