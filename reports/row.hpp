@@ -22,6 +22,11 @@ inline constexpr const char* kTimeout = "timeout";             // fewer samples 
 inline constexpr const char* kFailed = "failed";               // the kernel or the device reported an error
 inline constexpr const char* kDeviceLost = "device_lost";      // the device can not be used any more in this run
 inline constexpr const char* kInterrupted = "interrupted";     // the user stopped the sweep during this point
+
+/// Whether it makes a run end with exit code 3: something went wrong, rather than being declined or stopped.
+constexpr bool is_failure(std::string_view word) {
+  return word == kIncorrect || word == kTimeout || word == kFailed || word == kDeviceLost;
+}
 }  // namespace status
 
 using Text = std::string;
@@ -56,6 +61,18 @@ struct Row {
 
   // Memory.
   Integer peak_bytes, peak_rss_bytes, peak_device_bytes, predicted_bytes, workspace_bytes, foreign_memory;
+
+  // Training: rows of the fsdp verb alone. Times are of the step of the slowest rank, medians over steps.
+  Text strategy, model, transport, link, reduce_dtype;
+  Integer world_size, prefetch, micro_batches, checkpoint, parameters, emulated, time_shared;
+  Number tokens_per_s, scaling_pct, loss, gemm_peak_gflops, gemm_pct;
+  Number first_step_us, forward_us, backward_us, optimizer_us, pack_us, exchange_us, communication_us, skew_us;
+  Number exposed_us, exposed_forward_gather_us, exposed_backward_gather_us, exposed_reduce_us;
+  Number first_gather_us, last_reduce_us;
+  Number gather_bytes, gather_us, gather_algbw_gbps, gather_busbw_gbps;
+  Number reduce_bytes, reduce_us, reduce_algbw_gbps, reduce_busbw_gbps;
+  Integer memory_weights_bytes, memory_optimizer_bytes, memory_gradient_shard_bytes, memory_gathered_bytes;
+  Integer memory_gradients_bytes, memory_communication_bytes, memory_activations_bytes, rank_rss_bytes;
 
   // Correctness.
   Number err_abs_max, err_rel_max, err_tolerance;
