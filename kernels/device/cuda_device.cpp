@@ -161,6 +161,8 @@ Result<void> CudaDevice::synchronize() {
   return check_cuda(cudaStreamSynchronize(stream_.get()), facts_.id + " failed while running");
 }
 
+Result<void> CudaDevice::make_current() { return check_cuda(cudaSetDevice(facts_.ordinal), "cannot use the device"); }
+
 Result<void> CudaDevice::prepare_flush() {
   if (flush_) return {};
   const std::size_t bytes = std::max<std::size_t>(kLeastFlushBytes, 2 * facts_.last_level_cache_bytes);

@@ -34,6 +34,7 @@ class CudaDevice : public Device {
   void set_threads(int) override {}
   int threads() const override { return 1; }
   void* stream() const override { return stream_.get(); }
+  base::Result<void> make_current() override;
   base::Result<std::unique_ptr<Stopwatch>> stopwatch(Launch launch, const SampleSpec& spec) override;
   std::unique_ptr<MemoryProbe> memory_probe() override;
 

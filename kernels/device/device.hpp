@@ -178,6 +178,9 @@ class Device {
   virtual int threads() const = 0;
   /// The stream that launches go to (cudaStream_t); null where there is none.
   virtual void* stream() const { return nullptr; }
+  /// Lets the calling thread's launches go to this device, where a backend knows a current one. prepare() in kernel.hpp
+  /// sees to it before a kernel is bound and before each of its launches.
+  virtual base::Result<void> make_current() { return {}; }
 
   virtual base::Result<std::unique_ptr<Stopwatch>> stopwatch(Launch launch, const SampleSpec& spec) = 0;
   virtual std::unique_ptr<MemoryProbe> memory_probe() = 0;

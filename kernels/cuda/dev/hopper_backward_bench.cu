@@ -3,15 +3,14 @@
 //   attnbench_hopper_backward_bench check          correctness over shapes and masks
 //   attnbench_hopper_backward_bench time [S ...]   batch * length = 16384, heads * head_dim = 2048; cold, medians
 //   attnbench_hopper_backward_bench ordered        the same in deterministic mode, three lengths
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/dev/bench_tools.cuh"
 #include "kernels/cuda/dev/flash_reference.cuh"
 #include "kernels/cuda/hopper/backward_kernel.cuh"
 #include "kernels/cuda/hopper/backward_rows.cuh"
@@ -24,32 +23,7 @@ using namespace kernels;
 namespace hp = kernels::hopper;
 using Element = __nv_bfloat16;
 
-#define CHECK_CUDA(call)                                                                         \
-  do {                                                                                           \
-    const cudaError_t check_error = (call);                                                      \
-    if (check_error != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(check_error)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (false)
-
 int failures = 0;
-
-__device__ float uniform(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  x ^= x >> 31;
-  return (static_cast<float>(x >> 40) + 0.5f) * (1.0f / 16777216.0f);
-}
-
-__global__ void fill_normal(Element* data, float* dense, std::int64_t n, std::uint64_t seed) {
-  const std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-  if (i >= n) return;
-  const float u = uniform(seed * 0x1000003ull + 2 * i), w = uniform(seed * 0x1000003ull + 2 * i + 1);
-  data[i] = __float2bfloat16(sqrtf(-2.0f * logf(u)) * cospif(2.0f * w));
-  if (dense != nullptr) dense[i] = __bfloat162float(data[i]);
-}
 
 __global__ void fill_constant(float* data, std::int64_t n, float value) {
   const std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
@@ -66,15 +40,6 @@ __global__ void narrow(const double* from, float* to, std::int64_t n) {
   if (i < n) to[i] = static_cast<float>(from[i]);
 }
 
-__global__ void compare(const Element* data, const double* truth, std::int64_t n, double* result) {
-  const std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-  if (i >= n) return;
-  double error = fabs(static_cast<double>(__bfloat162float(data[i])) - truth[i]);
-  if (!(error < 1e30)) error = 1e30;
-  atomicMax(reinterpret_cast<unsigned long long*>(result), __double_as_longlong(error));
-  atomicMax(reinterpret_cast<unsigned long long*>(result + 1), __double_as_longlong(fabs(truth[i])));
-}
-
 template <typename V>
 V* make(std::int64_t n) {
   V* data = nullptr;
@@ -82,8 +47,6 @@ V* make(std::int64_t n) {
   CHECK_CUDA(cudaMemset(data, 0xff, n * sizeof(V)));
   return data;
 }
-
-unsigned blocks(std::int64_t n) { return static_cast<unsigned>((n + 255) / 256); }
 
 struct Case {
   Problem p;
@@ -194,17 +157,6 @@ struct Launcher {
   }
 };
 
-double error_of(const Element* data, const double* truth, std::int64_t n) {
-  double* result = nullptr;
-  CHECK_CUDA(cudaMallocManaged(&result, 16));
-  result[0] = result[1] = 0.0;
-  compare<<<blocks(n), 256>>>(data, truth, n, result);
-  CHECK_CUDA(cudaDeviceSynchronize());
-  const double error = result[0] / std::max(1.0, result[1]);
-  cudaFree(result);
-  return error;
-}
-
 template <int D, int M, bool kOrdered>
 void check(Problem p, const char* note) {
   static std::uint64_t seed = 1;
@@ -217,18 +169,11 @@ void check(Problem p, const char* note) {
   for (int i = 0; i < 4; ++i) {
     const std::int64_t n = i == 0 || i == 3 ? c.queries : c.keys;
     dense[i] = make<float>(n);
-    fill_normal<<<blocks(n), 256>>>(inputs[i], dense[i], n, seed++);
+    fill_normal(inputs[i], dense[i], dense_elements(n), n, seed++);
   }
   double *o = make<double>(c.queries), *lse = make<double>(rows), *delta = make<double>(rows),
          *dq = make<double>(c.queries), *dk = make<double>(c.keys), *dv = make<double>(c.keys);
-  const ReferenceProblem r{p.heads, p.kv_heads, p.seq_q, p.seq_k, D, p.causal, p.window_left, p.scale};
-  const int shared = static_cast<int>(std::max(p.seq_q, p.seq_k) * 16);
-  CHECK_CUDA(cudaFuncSetAttribute(reference_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
-  CHECK_CUDA(cudaFuncSetAttribute(reference_columns, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
-  reference_rows<<<static_cast<unsigned>(rows), 128, shared>>>(r, dense[0], dense[1], dense[2], dense[3], o, lse, delta,
-                                                               dq);
-  reference_columns<<<static_cast<unsigned>(p.batch * p.kv_heads * p.seq_k), 128, shared>>>(
-      r, dense[0], dense[1], dense[2], dense[3], lse, delta, dk, dv);
+  run_reference(p, {dense[0], dense[1], dense[2], dense[3]}, {o, lse, delta, dq, dk, dv});
   narrow<<<blocks(c.queries), 256>>>(o, c.o, c.queries);
   narrow<<<blocks(rows), 256>>>(lse, c.lse, rows);
   CHECK_CUDA(cudaDeviceSynchronize());
@@ -236,7 +181,9 @@ void check(Problem p, const char* note) {
   launch(nullptr);
   CHECK_CUDA(cudaGetLastError());
   CHECK_CUDA(cudaDeviceSynchronize());
-  const double errors[3] = {error_of(c.dq, dq, c.queries), error_of(c.dk, dk, c.keys), error_of(c.dv, dv, c.keys)};
+  const double errors[3] = {error_of(c.dq, dq, dense_elements(c.queries), c.queries),
+                            error_of(c.dk, dk, dense_elements(c.keys), c.keys),
+                            error_of(c.dv, dv, dense_elements(c.keys), c.keys)};
   bool bad = false;
   for (const double error : errors) bad = bad || !(error <= 2e-2);
   failures += bad;
@@ -268,30 +215,10 @@ void run_checks() {
   check<D, M, kOrdered>(make_problem(8, 16, 16, 640, 640, true, -1), "many");
 }
 
-template <typename F>
-double time_us(F&& launch, int most) {
-  static char* flush = nullptr;
-  constexpr std::size_t kFlush = 256u << 20;
-  if (flush == nullptr) CHECK_CUDA(cudaMalloc(&flush, kFlush));
-  cudaEvent_t begin = nullptr, end = nullptr;
-  CHECK_CUDA(cudaEventCreate(&begin));
-  CHECK_CUDA(cudaEventCreate(&end));
-  std::vector<double> samples;
-  for (int i = 0; i < most + 2; ++i) {
-    CHECK_CUDA(cudaMemsetAsync(flush, i, kFlush, nullptr));
-    CHECK_CUDA(cudaEventRecord(begin, nullptr));
-    launch();
-    CHECK_CUDA(cudaEventRecord(end, nullptr));
-    CHECK_CUDA(cudaEventSynchronize(end));
-    float ms = 0.0f;
-    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    if (i >= 2) samples.push_back(ms * 1000.0);
-  }
-  CHECK_CUDA(cudaGetLastError());
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(samples.begin(), samples.end());
-  return samples[samples.size() / 2];
+/// Median time of a launch, cold, us.
+double time_us(cudaStream_t stream, const std::function<void()>& launch, std::size_t samples) {
+  Timer timer(stream, true, launch);
+  return median_us(timer, samples, samples, 0);
 }
 
 // The faster of FlashAttention-3 and cuDNN on the same kind of GPU, TFLOP/s, S = 512 ... 16384.
@@ -299,38 +226,44 @@ constexpr double kBars[2][2][6] = {{{328, 420, 474, 502, 502, 524}, {193, 301, 4
                                    {{354, 489, 524, 565, 597, 598}, {223, 359, 462, 526, 562, 593}}};
 
 template <int D, int M, bool kOrdered>
-void time_grid(const std::vector<int>& lengths) {
+void time_grid(const std::vector<std::int64_t>& lengths) {
+  cudaStream_t stream = nullptr;
+  CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   for (int causal = 0; causal < 2; ++causal) {
-    for (const int seq : lengths) {
+    for (const std::int64_t seq : lengths) {
       const Problem p{16384 / seq, 2048 / D, 2048 / D, seq, seq, D, Dtype::kBf16, causal != 0, -1, default_scale(D)};
       Case c(p);
-      fill_normal<<<blocks(c.queries), 256>>>(c.q, nullptr, c.queries, 1);
-      fill_normal<<<blocks(c.queries), 256>>>(c.o, nullptr, c.queries, 2);
-      fill_normal<<<blocks(c.queries), 256>>>(c.dout, nullptr, c.queries, 3);
-      fill_normal<<<blocks(c.keys), 256>>>(c.k, nullptr, c.keys, 4);
-      fill_normal<<<blocks(c.keys), 256>>>(c.v, nullptr, c.keys, 5);
+      fill_normal(c.q, nullptr, dense_elements(c.queries), c.queries, 1);
+      fill_normal(c.o, nullptr, dense_elements(c.queries), c.queries, 2);
+      fill_normal(c.dout, nullptr, dense_elements(c.queries), c.queries, 3);
+      fill_normal(c.k, nullptr, dense_elements(c.keys), c.keys, 4);
+      fill_normal(c.v, nullptr, dense_elements(c.keys), c.keys, 5);
       const std::int64_t rows = p.batch * p.heads * p.seq_q;
       fill_constant<<<blocks(rows), 256>>>(c.lse, rows, logf(static_cast<float>(seq)) + 0.5f);
       Launcher<D, M, kOrdered> launch(c);
-      const double us = time_us([&] { launch(nullptr); }, 15);
-      const double rows_us = time_us([&] { launch.prepare(nullptr); }, 7);
+      const double us = time_us(
+          stream, [&] { launch(stream); }, 15);
+      const double rows_us = time_us(
+          stream, [&] { launch.prepare(stream); }, 7);
       const double main_us = time_us(
+          stream,
           [&] {
-            cudaMemsetAsync(c.counter, 0, 4, nullptr);
-            cudaMemsetAsync(c.turns, 0, rows / M * 8, nullptr);
-            launch.main(nullptr);
+            cudaMemsetAsync(c.counter, 0, 4, stream);
+            cudaMemsetAsync(c.turns, 0, rows / M * 8, stream);
+            launch.main(stream);
           },
           7);
-      const double finish_us = time_us([&] { launch.finish(nullptr); }, 7);
+      const double finish_us = time_us(
+          stream, [&] { launch.finish(stream); }, 7);
       const double flops = 10.0 * p.batch * p.heads * seq * seq * D * (causal ? 0.5 : 1.0);
       int cell = 0;
       while (512 << cell < seq) ++cell;
       const double bar = kBars[D == 128][causal][std::min(cell, 5)];
       std::printf(
-          "D%d M%d o%d c%d S%d: %.0f us, %.0f TFLOP/s, %.2f of the bar %.0f | rows %.0f main %.0f (%.0f) convert "
+          "D%d M%d o%d c%d S%lld: %.0f us, %.0f TFLOP/s, %.2f of the bar %.0f | rows %.0f main %.0f (%.0f) convert "
           "%.0f\n",
-          D, M, kOrdered, causal, seq, us, flops / us * 1e-6, flops / us * 1e-6 / bar, bar, rows_us, main_us,
-          flops / main_us * 1e-6, finish_us);
+          D, M, kOrdered, causal, static_cast<long long>(seq), us, flops / us * 1e-6, flops / us * 1e-6 / bar, bar,
+          rows_us, main_us, flops / main_us * 1e-6, finish_us);
     }
   }
 }
@@ -350,8 +283,7 @@ int main(int argc, char** argv) {
     std::printf("%d bad\n", failures);
   }
   if (word == "time") {
-    std::vector<int> lengths;
-    for (int i = 2; i < argc; ++i) lengths.push_back(std::atoi(argv[i]));
+    std::vector<std::int64_t> lengths = numbers(argc, argv, 2);
     if (lengths.empty()) lengths = {512, 1024, 2048, 4096, 8192, 16384};
     time_grid<128, 64, false>(lengths);
     time_grid<64, 128, false>(lengths);

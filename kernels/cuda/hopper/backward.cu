@@ -46,9 +46,6 @@ Scratch scratch_of(const Problem& p, const BackwardInstance& instance, bool dete
   return at;
 }
 
-KeyRows key_rows(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
-Rows rows_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
-
 flash_cuda::Shape shape_of(const Problem& p) {
   flash_cuda::Shape shape;
   shape.heads = static_cast<int>(p.heads);
@@ -87,9 +84,9 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
   params.dq_sum = reinterpret_cast<float*>(base + at.dq_sum);
   params.counter = reinterpret_cast<int*>(base + at.counter);
   params.turns = args.deterministic ? reinterpret_cast<int*>(base + at.turns) : nullptr;
-  params.k = key_rows(args.k);
-  params.dk = key_rows(args.dk);
-  params.dv = key_rows(args.dv);
+  params.k = rows_of(args.k);
+  params.dk = rows_of(args.dk);
+  params.dv = rows_of(args.dv);
   const long long all_rows = p.batch * p.heads * params.rows;
   plan.rows = {rows_of(args.o),
                rows_of(args.dout),

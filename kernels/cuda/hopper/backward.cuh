@@ -8,15 +8,10 @@
 #pragma once
 
 #include "kernels/cuda/flash_tile.cuh"
+#include "kernels/cuda/hopper/rows.hpp"
 #include "kernels/cuda/hopper/wgmma.cuh"
 
 namespace attnbench::kernels::hopper {
-
-/// A tensor of keys, [B, Hkv, Sk, D] 16-bit elements in rows of 16-byte units. Strides in elements.
-struct KeyRows {
-  void* data;
-  long long batch, head, row;
-};
 
 struct BackwardParams {
   flash_cuda::Shape shape;
@@ -30,7 +25,7 @@ struct BackwardParams {
   const float* delta;  // [B, H, rows]: sum over d of dO O, 0 there
   float* dq_sum;       // [B, H, rows / 64 * D / 64] slices, each 64 x 64 in the order of an accumulator's registers
   int* turns;          // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
-  KeyRows k, dk, dv;
+  Rows k, dk, dv;
 };
 
 inline constexpr int kBackwardKeys = 128;
@@ -190,26 +185,16 @@ __device__ inline void store_scores(char* tile, const std::uint32_t (&x)[kTileM 
   }
 }
 
-/// Low word of an operand whose 8-row groups are 1024 bytes apart; the high word is the same for all of them. Steps
-/// inside a tile are sums of constants to it.
-__device__ inline std::uint32_t tile_operand(const void* pointer, int leading_bytes = 16) {
-  return static_cast<std::uint32_t>(operand(pointer, leading_bytes, 1024));
-}
-
-__device__ inline std::uint64_t operand_step(std::uint32_t low, int bytes) {
-  constexpr std::uint64_t kHigh = (std::uint64_t{1} << 62) | (std::uint64_t{1024 >> 4} << 32);
-  return kHigh | (low + static_cast<std::uint32_t>(bytes >> 4));
-}
-
 /// x (64 keys by the step's queries) = a b^T over the head dimension; a is the block's K or V, b a stage of Q or dO.
 template <typename T, typename Shape>
 __device__ inline void key_product(float (&x)[Shape::kTileM / 2], const char* a, const char* b) {
-  const std::uint32_t left = tile_operand(a);
-  const std::uint32_t right = tile_operand(b);
+  const std::uint32_t left = operand_low(shared_address(a));
+  const std::uint32_t right = operand_low(shared_address(b));
 #pragma unroll
   for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
-    Product<Shape::kTileM, T>::ss(x, operand_step(left, (k / 4) * kBackwardKeys * 128 + (k % 4) * 32),
-                                  operand_step(right, (k / 4) * Shape::kTileM * 128 + (k % 4) * 32), k > 0);
+    Product<Shape::kTileM, T>::ss(x, left + ((k / 4) * kBackwardKeys * 128 + (k % 4) * 32) / 16,
+                                  right + ((k / 4) * Shape::kTileM * 128 + (k % 4) * 32) / 16, operand_high<128>(),
+                                  k > 0);
   }
 }
 
@@ -217,22 +202,22 @@ __device__ inline void key_product(float (&x)[Shape::kTileM / 2], const char* a,
 template <typename T, typename Shape>
 __device__ inline void query_product(float (&sum)[Shape::kHeadDim / 2], const std::uint32_t (&x)[Shape::kTileM / 4],
                                      const char* b, int accumulate) {
-  const std::uint32_t right = tile_operand(b, Shape::kTileM * 128);
+  const std::uint32_t right = operand_low(shared_address(b), Shape::kTileM * 128);
 #pragma unroll
   for (int k = 0; k < Shape::kTileM / 16; ++k) {
-    Product<Shape::kHeadDim, T>::rs(sum, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3],
-                                    operand_step(right, k * 2048), k > 0 ? 1 : accumulate);
+    Product<Shape::kHeadDim, T>::rs(sum, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3], right + k * 2048 / 16,
+                                    operand_high<128>(), k > 0 ? 1 : accumulate);
   }
 }
 
 /// dq (one slice, 64 by 64) = dS K over the block's keys.
 template <typename T>
 __device__ inline void slice_product(float (&dq)[32], const char* scores, const char* keys) {
-  const std::uint32_t left = tile_operand(scores);
-  const std::uint32_t right = tile_operand(keys);
+  const std::uint32_t left = operand_low(shared_address(scores));
+  const std::uint32_t right = operand_low(shared_address(keys));
 #pragma unroll
   for (int k = 0; k < kBackwardKeys / 16; ++k) {
-    TransposedProduct<T>::ss(dq, operand_step(left, k * 2048), operand_step(right, k * 2048), k > 0);
+    TransposedProduct<T>::ss(dq, left + k * 2048 / 16, right + k * 2048 / 16, operand_high<128>(), k > 0);
   }
 }
 
@@ -242,22 +227,6 @@ __device__ inline void add_slice(float* slice, const float (&dq)[32]) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     add_four(slice + j * 128 * 4, dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]);
-  }
-}
-
-/// Exchanges registers inside a quad: lane q gets group q of every lane, so that it owns 16 contiguous bytes.
-__device__ inline void exchange_in_quad(std::uint32_t (&a)[4]) {
-  const bool odd = (threadIdx.x & 1) != 0;
-  const bool high = (threadIdx.x & 2) != 0;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
-    (odd ? a[i] : a[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? a[i] : a[i + 2], 2);
-    (high ? a[i] : a[i + 2]) = got;
   }
 }
 
@@ -276,7 +245,7 @@ __device__ inline void store_rows(T* out, long long stride, int row, int rows, c
       for (int i = 0; i < 4; ++i) {
         a[i] = pack<T>(x[4 * (j + i) + 2 * half] * scale, x[4 * (j + i) + 2 * half + 1] * scale);
       }
-      exchange_in_quad(a);
+      transpose_quad(a);
       if (r < rows) {
         *reinterpret_cast<uint4*>(out + r * stride + 8 * (j + quad)) = make_uint4(a[0], a[1], a[2], a[3]);
       }

@@ -50,7 +50,7 @@ __device__ inline void take_out(char* tile, int thread) {
 
 /// Puts K back as it is in global memory, this thread's share.
 template <typename Shape>
-__device__ inline void put_back(char* tile, const KeyRows& k, const BackwardTile& at, int seq_k, int thread) {
+__device__ inline void put_back(char* tile, const Rows& k, const BackwardTile& at, int seq_k, int thread) {
   constexpr int kPieces = Shape::kHeadDim / 8;
   const char* source = static_cast<const char*>(k.data) + 2 * (at.batch * k.batch + at.kv_head * k.head);
 #pragma unroll 1

@@ -344,7 +344,7 @@ struct BackwardConsumer {
   }
 
   /// Writes one gradient of the tile's keys.
-  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const KeyRows& gradient, float scale) const {
+  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const Rows& gradient, float scale) const {
     T* out = static_cast<T*>(gradient.data) + tile().batch * gradient.batch + tile().kv_head * gradient.head;
     store_rows<T, Shape::kHeadDim>(out, gradient.row, first_row(), p.shape.seq_k, x, scale);
   }

@@ -5,12 +5,6 @@
 
 namespace attnbench::kernels::hopper {
 
-/// A 16-bit tensor [B, H, S, D] with rows of 16-byte units. Strides in elements.
-struct Rows {
-  const void* data;
-  long long batch, head, row;
-};
-
 struct RowsParams {
   Rows o, dout;
   const float* lse;  // [B, H, Sq], natural log
@@ -87,7 +81,7 @@ __global__ void __launch_bounds__(128) backward_unseen_kernel(const BackwardPara
   const flash_cuda::Work work = work_of(p, static_cast<int>(blockIdx.x));
   const int row = work.tile * kBackwardKeys + static_cast<int>(threadIdx.x);
   if (steps_of<kTileM>(p.shape, work.tile * kBackwardKeys).count > 0 || row >= p.shape.seq_k) return;
-  for (const KeyRows& gradient : {p.dk, p.dv}) {
+  for (const Rows& gradient : {p.dk, p.dv}) {
     char* out = static_cast<char*>(gradient.data) +
                 2 * (work.batch * gradient.batch + work.head_in_batch * gradient.head + row * gradient.row);
     for (int i = 0; i < kHeadDim / 8; ++i) *reinterpret_cast<uint4*>(out + i * 16) = make_uint4(0, 0, 0, 0);

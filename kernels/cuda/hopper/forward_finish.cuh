@@ -10,22 +10,6 @@
 
 namespace attnbench::kernels::hopper {
 
-/// Exchanges registers inside a quad: lane q gets group q of every lane, so that it owns 16 contiguous bytes.
-__device__ inline void transpose_quad(std::uint32_t (&a)[4]) {
-  const bool odd = (threadIdx.x & 1) != 0;
-  const bool high = (threadIdx.x & 2) != 0;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
-    (odd ? a[i] : a[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? a[i] : a[i + 2], 2);
-    (high ? a[i] : a[i + 2]) = got;
-  }
-}
-
 template <typename T>
 __device__ inline T* output_row(const ForwardParams& p, int head, int row) {
   const int batch = p.heads.quotient(head);
@@ -35,7 +19,7 @@ __device__ inline T* output_row(const ForwardParams& p, int head, int row) {
 
 template <typename T>
 __device__ inline const T* input_row(const Rows& x, int batch, int head, int row) {
-  return static_cast<const T*>(x.data) + batch * x.stride_b + head * x.stride_h + row * x.stride_s;
+  return static_cast<const T*>(x.data) + batch * x.batch + head * x.head + row * x.row;
 }
 
 /// A warp's look at V[keys, :]: is anything there not finite?
