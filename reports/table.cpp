@@ -15,6 +15,10 @@ namespace attnbench::reports {
 namespace {
 
 constexpr std::size_t kDefaultWidth = 120;
+constexpr std::size_t kMostCells = 60;  // of a kernel or a shape; a stranger's row can have longer ones
+
+/// "blas:onednn+fp32": a kernel may say of a 16-bit dtype what it converted to, when the row is there.
+constexpr std::size_t kConvertedKernelCells = 16;
 
 constexpr const char* kReset = "\x1b[0m";
 constexpr const char* kBold = "\x1b[1m";
@@ -35,7 +39,11 @@ const char* status_color(const std::string& word) {
   return declined ? kYellow : kRed;
 }
 
-std::string shape_text(const Row& row) {
+std::string device_text(const Row& row) { return row.device.empty() ? "" : " " + row.device; }
+
+std::string threads_text(const Row& row) { return row.threads ? fmt::format(" t{}", *row.threads) : ""; }
+
+std::string shape_text(const Row& row, const TableStyle& style) {
   std::string shape;
   const auto add = [&shape](const char* letter, const Integer& value) {
     if (value) shape += fmt::format("{}{}{}", shape.empty() ? "" : " ", letter, *value);
@@ -48,6 +56,8 @@ std::string shape_text(const Row& row) {
   if (row.seq_len_k && row.seq_len_k != row.seq_len) shape += fmt::format("x{}", *row.seq_len_k);
   if (row.causal == 1) shape += " causal";
   add("w", row.window);
+  if (style.threads_in_shape) shape += threads_text(row);
+  if (style.device_in_shape) shape += device_text(row);
   return shape;
 }
 
@@ -70,7 +80,8 @@ struct Cell {
   bool left;      // aligned left
   bool identity;  // printed for rows without numbers too
   int drop;       // dropped in this order, 1 first, when the terminal is narrow; 0 never
-  std::string (*text)(const Row& row);
+  std::string (*text)(const Row& row, const TableStyle& style);
+  std::size_t TableStyle::*room = nullptr;  // instead of the width
 };
 
 std::string percent(double value) {
@@ -78,46 +89,60 @@ std::string percent(double value) {
 }
 
 constexpr std::array<Cell, 13> kCells = {{
-    {"kernel", 14, true, true, 0, [](const Row& row) { return kernel_text(row); }},
-    {"pass", 7, true, true, 0, [](const Row& row) { return row.pass; }},
-    {"dtype", 5, true, true, 7, [](const Row& row) { return row.dtype; }},
-    {"shape", 23, true, true, 0, [](const Row& row) { return shape_text(row); }},
-    {"cache", 5, true, true, 2, [](const Row& row) { return row.cache; }},
-    {"median", 8, false, false, 0, [](const Row& row) { return or_absent(row.time_us_median, time_text); }},
-    {"±CI", 5, false, false, 6, [](const Row& row) { return or_absent(ci_half_width_pct(row), percent); }},
-    {"FLOP/s", 6, false, false, 0, [](const Row& row) { return or_absent(row.tflops, short_rate); }},
-    {"GB/s", 6, false, false, 3, [](const Row& row) { return or_absent(row.gbps, digits_text); }},
-    {"FMA%", 5, false, false, 4, [](const Row& row) { return or_absent(row.fma_pct, percent); }},
-    {"memory", 8, false, false, 5, [](const Row& row) { return or_absent(row.peak_bytes, bytes_text); }},
-    {"error", 7, false, false, 1, [](const Row& row) { return or_absent(row.err_rel_max, error_text); }},
-    {"status", 6, true, false, 0, [](const Row& row) { return row.status; }},
+    {"kernel", 14, true, true, 0, [](const Row& row, const TableStyle&) { return kernel_text(row); },
+     &TableStyle::kernel_cells},
+    {"pass", 7, true, true, 0, [](const Row& row, const TableStyle&) { return row.pass; }},
+    {"dtype", 5, true, true, 7, [](const Row& row, const TableStyle&) { return row.dtype; }},
+    {"shape", 23, true, true, 0, shape_text, &TableStyle::shape_cells},
+    {"cache", 5, true, true, 2, [](const Row& row, const TableStyle&) { return row.cache; }},
+    {"median", 8, false, false, 0,
+     [](const Row& row, const TableStyle&) { return or_absent(row.time_us_median, time_text); }},
+    {"±CI", 5, false, false, 6,
+     [](const Row& row, const TableStyle&) { return or_absent(ci_half_width_pct(row), percent); }},
+    {"FLOP/s", 6, false, false, 0, [](const Row& row, const TableStyle&) { return or_absent(row.tflops, short_rate); }},
+    {"GB/s", 6, false, false, 3, [](const Row& row, const TableStyle&) { return or_absent(row.gbps, digits_text); }},
+    {"FMA%", 5, false, false, 4, [](const Row& row, const TableStyle&) { return or_absent(row.fma_pct, percent); }},
+    {"memory", 8, false, false, 5,
+     [](const Row& row, const TableStyle&) { return or_absent(row.peak_bytes, bytes_text); }},
+    {"error", 7, false, false, 1,
+     [](const Row& row, const TableStyle&) { return or_absent(row.err_rel_max, error_text); }},
+    {"status", 6, true, false, 0, [](const Row& row, const TableStyle&) { return row.status; }},
 }};
 
+std::size_t width_of(const Cell& cell, const TableStyle& style) {
+  return cell.room != nullptr ? style.*cell.room : cell.width;
+}
+
+/// Of all columns.
+std::size_t full_width(const TableStyle& style) {
+  std::size_t used = kCells.size() - 1;
+  for (const Cell& cell : kCells) used += width_of(cell, style);
+  return used;
+}
+
 std::size_t width_of(const TableStyle& style) {
-  return style.width > 0 ? static_cast<std::size_t>(style.width) : kDefaultWidth;
+  return style.width > 0 ? static_cast<std::size_t>(style.width) : std::max(kDefaultWidth, full_width(style));
 }
 
 /// Which cells fit, dropping the least needed first.
 std::bitset<kCells.size()> shown_cells(const TableStyle& style) {
   std::bitset<kCells.size()> shown;
-  std::size_t used = 0;
-  for (std::size_t i = 0; i < kCells.size(); ++i) {
-    shown.set(i);
-    used += kCells[i].width + (i == 0 ? 0 : 1);
-  }
+  shown.set();
+  std::size_t used = full_width(style);
   for (int order = 1; used > width_of(style) && order <= 7; ++order) {
     for (std::size_t i = 0; i < kCells.size(); ++i) {
       if (kCells[i].drop != order) continue;
       shown.reset(i);
-      used -= kCells[i].width + 1;
+      used -= width_of(kCells[i], style) + 1;
     }
   }
   return shown;
 }
 
-std::string aligned(const Cell& cell, std::string_view text) {
-  const std::string fit = fitted(one_line(text), cell.width);
-  return cell.left ? padded_right(fit, cell.width) : padded_left(fit, cell.width);
+std::string aligned(const Cell& cell, std::string_view text, const TableStyle& style) {
+  const std::size_t width = width_of(cell, style);
+  const std::string fit = fitted(one_line(text), width);
+  return cell.left ? padded_right(fit, width) : padded_left(fit, width);
 }
 
 std::string without_trailing_spaces(std::string line) {
@@ -227,14 +252,38 @@ std::string mean_lines(const std::vector<Speedup>& all) {
 
 }  // namespace
 
+void TableFit::add(const Row& row) {
+  if (rows_++ == 0) {
+    device_ = row.device;
+    threads_ = row.threads;
+  }
+  devices_differ_ = devices_differ_ || row.device != device_;
+  threads_differ_ = threads_differ_ || row.threads != threads_;
+  const std::size_t kernel = cell_count(one_line(kernel_text(row)));
+  kernel_cells_ = std::max({kernel_cells_, kernel, row.dtype == "fp32" ? 0 : kConvertedKernelCells});
+  shape_cells_ = std::max(shape_cells_, cell_count(shape_text(row, {})));
+  device_cells_ = std::max(device_cells_, cell_count(one_line(device_text(row))));
+  threads_cells_ = std::max(threads_cells_, threads_text(row).size());
+}
+
+TableStyle TableFit::applied_to(TableStyle style) const {
+  style.device_in_shape = devices_differ_;
+  style.threads_in_shape = threads_differ_;
+  const std::size_t shape =
+      shape_cells_ + (devices_differ_ ? device_cells_ : 0) + (threads_differ_ ? threads_cells_ : 0);
+  style.kernel_cells = std::max(style.kernel_cells, std::min(kernel_cells_, kMostCells));
+  style.shape_cells = std::max(style.shape_cells, std::min(shape, kMostCells));
+  return style;
+}
+
 std::string table_header(const TableStyle& style) {
   const auto shown = shown_cells(style);
   std::string titles, rule;
   for (std::size_t i = 0; i < kCells.size(); ++i) {
     if (!shown.test(i)) continue;
-    titles.append(titles.empty() ? "" : " ").append(aligned(kCells[i], kCells[i].title));
+    titles.append(titles.empty() ? "" : " ").append(aligned(kCells[i], kCells[i].title, style));
     rule += rule.empty() ? "" : " ";
-    for (std::size_t cell = 0; cell < kCells[i].width; ++cell) rule += "─";
+    for (std::size_t cell = 0; cell < width_of(kCells[i], style); ++cell) rule += "─";
   }
   return painted(without_trailing_spaces(titles), kBold, style) + "\n" + painted(rule, kDim, style) + "\n";
 }
@@ -245,7 +294,7 @@ std::string table_row(const Row& row, const TableStyle& style) {
   std::string line;
   for (std::size_t i = 0; i < kCells.size(); ++i) {
     if (!shown.test(i) || (!ok && !kCells[i].identity)) continue;
-    const std::string cell = aligned(kCells[i], kCells[i].text(row));
+    const std::string cell = aligned(kCells[i], kCells[i].text(row, style), style);
     const bool is_status = i + 1 == kCells.size();
     line += line.empty() ? "" : " ";
     line += is_status ? painted(without_trailing_spaces(cell), status_color(row.status), style) : cell;
