@@ -1,7 +1,6 @@
 // Loops over chunks of 64 Ki elements on the device's threads.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -130,8 +129,7 @@ class CpuOps : public Ops {
       return;
     }
     const auto task = [&](std::int64_t chunk, int) { body(chunk * kChunk, std::min(kChunk, count - chunk * kChunk)); };
-    // A reference fits into std::function without an allocation.
-    device_.pool().parallel_for((count + kChunk - 1) / kChunk, std::cref(task));
+    device_.pool().parallel_for((count + kChunk - 1) / kChunk, task);
   }
 
   kernels::CpuDevice& device_;

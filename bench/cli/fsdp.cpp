@@ -55,7 +55,10 @@ class Output {
     return output;
   }
 
-  void header(bool verifying) {
+  void header(bool verifying, const FsdpRun& run, const std::vector<run::FsdpCase>& cases) {
+    reports::TableFit fit;
+    for (const run::FsdpCase& c : cases) fit.add(run::describe_fsdp(c, run.device, run.provenance));
+    style_ = fit.applied_to(style_);
     if (!verifying) say(reports::table_header(style_, reports::RowKind::kTraining));
   }
 
@@ -76,7 +79,8 @@ class Output {
 
  private:
   explicit Output(const Outputs& outputs) : outputs_(&outputs), people_(outputs.owns_stdout() ? stderr : stdout) {
-    style_ = {use_color(outputs.color, ::fileno(people_)), terminal_width(::fileno(people_))};
+    style_.color = use_color(outputs.color, ::fileno(people_));
+    style_.width = terminal_width(::fileno(people_));
   }
 
   void say(const std::string& text) const {
@@ -178,7 +182,7 @@ int run_alone(const FsdpCommand& command, const FsdpRun& run, const std::vector<
   auto output = Output::open(command);
   if (!output) return complain(output.error());
   const run::InterruptGuard guard;
-  output->header(run.trajectory.has_value());
+  output->header(run.trajectory.has_value(), run, cases);
   bool stuck = false;
   for (std::size_t i = 0; i < cases.size() && !stuck && !run::interrupted(); ++i) {
     FsdpOutcome outcome = run_case(command, run, cases[i], plan.transports[i], plan.demands[i]);
@@ -213,7 +217,7 @@ int run_foreign(const FsdpCommand& command, const FsdpRun& run, const std::vecto
       auto opened = Output::open(command);
       if (!opened) return tl::unexpected(opened.error());
       output.emplace(std::move(*opened));
-      output->header(run.trajectory.has_value());
+      output->header(run.trajectory.has_value(), run, cases);
     }
     for (const run::FsdpCase& c : cases) {
       auto outcome = run_as_rank(run, c, observer);

@@ -12,7 +12,6 @@
 #include "bench/cli/shown.hpp"
 #include "bench/cli/sweep_files.hpp"
 #include "bench/cli/sweep_output.hpp"
-#include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/plan/predict.hpp"
 #include "bench/run/interrupt.hpp"
@@ -68,8 +67,7 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   for (const std::string& warning : folder->earlier.warnings) print_to(stderr, "warning: {}\n", warning);
 
   std::FILE* people = options.outputs.owns_stdout() ? stderr : stdout;
-  const int descriptor = ::fileno(people);
-  const reports::TableStyle style{use_color(options.outputs.color, descriptor), terminal_width(descriptor)};
+  const reports::TableStyle style = style_for(plan, options.outputs.color, people);
   ProgressLine progress(options.outputs.quiet, plan::predicted_duration(plan, options.sampling).most_s);
   TableSink table(people, style, options.outputs.quiet, progress);
   table.document() = folder->earlier;

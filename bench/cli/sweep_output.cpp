@@ -10,6 +10,7 @@
 #include "bench/base/units.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/terminal.hpp"
+#include "bench/run/provenance.hpp"
 #include "reports/emit.hpp"
 
 namespace attnbench::cli {
@@ -18,6 +19,15 @@ namespace {
 constexpr std::size_t kBarWidth = 20;
 
 }  // namespace
+
+reports::TableStyle style_for(const plan::Plan& plan, Color color, std::FILE* stream) {
+  reports::TableFit fit;
+  for (const plan::Point& point : plan.points) {
+    for (const plan::Case& c : point.cases) fit.add(run::identity(c));
+  }
+  const int descriptor = ::fileno(stream);
+  return fit.applied_to({use_color(color, descriptor), terminal_width(descriptor)});
+}
 
 ProgressLine::ProgressLine(bool quiet, double predicted_s)
     : enabled_(!quiet && isatty(STDERR_FILENO) == 1), predicted_s_(predicted_s) {}

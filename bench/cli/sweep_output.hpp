@@ -6,12 +6,16 @@
 #include <string>
 
 #include "bench/cli/options.hpp"
+#include "bench/plan/plan.hpp"
 #include "bench/run/runner.hpp"
 #include "bench/run/sink.hpp"
 #include "reports/row.hpp"
 #include "reports/table.hpp"
 
 namespace attnbench::cli {
+
+/// How the table of a plan is printed on a stream: with room for what tells its rows apart.
+reports::TableStyle style_for(const plan::Plan& plan, Color color, std::FILE* stream);
 
 /// One line on standard error that is drawn over and over; nothing where that is no terminal.
 class ProgressLine {
