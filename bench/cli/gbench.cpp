@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -24,20 +25,20 @@ namespace {
 using measure::GbenchSession;
 
 constexpr double kMostIterations = 1000;
+constexpr double kMostAsked = 1e9;  // as many as Google Benchmark would run
 
 int complain(const base::Error& error) {
   print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
-/// As many launches, with their cache flushes, as the row's least time holds by the plan's prediction, within the
-/// bounds of --samples-min and -max.
-std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling) {
-  const double wanted =
-      std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us + c.predicted_flush_us));
-  const auto bounded = static_cast<std::int64_t>(std::min(wanted, kMostIterations));
-  const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
-  return std::clamp<std::int64_t>(bounded, least, std::max<std::int64_t>(least, sampling.samples_max));
+/// As many launches, with their cache flushes, as the time holds by the plan's prediction, and no fewer than a row
+/// takes samples. `asked_s` is what --benchmark_min_time says; without it a row's least time, and not for ever.
+std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling, std::optional<double> asked_s) {
+  const double each_us = std::max(1.0, c.predicted_time_us + c.predicted_flush_us);
+  const double wanted = std::ceil(asked_s.value_or(sampling.time_min_s) * 1e6 / each_us);
+  const auto bounded = static_cast<std::int64_t>(std::min(wanted, asked_s ? kMostAsked : kMostIterations));
+  return std::max<std::int64_t>(bounded, std::max(1, sampling.samples_min));
 }
 
 /// The device and the case that are open; one at a time, since a case owns its memory.
@@ -110,13 +111,14 @@ int gbench_verb(const GbenchOptions& options) {
   const auto plan = plan::make_plan(options.sweep, *candidates);
   if (!plan) return complain(plan.error());
   Opener opener(options.sweep);
+  const std::optional<double> asked_s = measure::asked_min_time_s(options.benchmark_args);
   std::vector<measure::GbenchCase> cases;
   for (const plan::Point& point : plan->points) {
     for (const plan::Case& c : point.cases) {
       const auto candidate = std::find_if(candidates->begin(), candidates->end(),
                                           [&](const plan::Candidate& other) { return other.facts.id == c.device; });
       ATTNBENCH_ENSURE(candidate != candidates->end(), "every device of a plan is one of the candidates");
-      cases.push_back({c.key, iterations_of(c, options.sweep.sampling),
+      cases.push_back({c.key, iterations_of(c, options.sweep.sampling, asked_s),
                        [&opener, &c, &candidate = *candidate] { return opener.open(c, candidate); }});
     }
   }

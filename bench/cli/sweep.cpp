@@ -61,6 +61,7 @@ int exit_code_for(const run::RunSummary& summary) {
 
 /// Runs what is left of the plan and prints what there is to print.
 int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<const plan::Candidate> candidates) {
+  if (auto ok = check_writable(options.outputs); !ok) return complain(ok.error());
   const run::HostFacts host = run::host_facts();
   const auto folder = open_folder(options, candidates, host);
   if (!folder) return complain(folder.error());

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "bench/base/units.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/terminal.hpp"
+#include "bench/cli/writers.hpp"
 #include "bench/run/provenance.hpp"
 #include "reports/emit.hpp"
+#include "reports/rows_io.hpp"
 
 namespace attnbench::cli {
 namespace {
@@ -69,6 +72,20 @@ base::Result<void> TableSink::row(const reports::Row& row) {
   // A table that cannot be shown is no reason to stop measuring: the rows are in their file.
   print_to(stream_, "{}", reports::table_row(row, style_));
   static_cast<void>(std::fflush(stream_));
+  return {};
+}
+
+base::Result<void> check_writable(const Outputs& outputs) {
+  for (const std::string* path : {&outputs.csv, &outputs.json, &outputs.md, &outputs.gbench_json}) {
+    std::error_code ignored;
+    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    const std::filesystem::path out =
+        (std::filesystem::path(outputs.out_dir) / reports::kRowsFile).parent_path();  // without a last slash
+    const bool to_be_made =
+        !out.empty() && !std::filesystem::exists(out, ignored) && !folder.empty() && same_place(folder, out);
+    if (to_be_made) continue;
+    if (auto ok = reports::can_write_output(*path); !ok) return ok;
+  }
   return {};
 }
 

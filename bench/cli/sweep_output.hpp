@@ -51,6 +51,9 @@ class TableSink : public run::RowSink {
   reports::Document document_;
 };
 
+/// Each of them can be written, as far as can be seen before a run; --out DIR may be yet to be made. Error: kFailed
+base::Result<void> check_writable(const Outputs& outputs);
+
 /// Writes --csv, --json, --md and --gbench-json, those that were asked for.
 base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,
                                  const std::string& baseline);

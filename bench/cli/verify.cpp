@@ -246,6 +246,7 @@ int verify_verb(const VerifyOptions& options) {
   const auto candidates = find_candidates(options.devices);
   if (!candidates) return complain(candidates.error());
   if (auto ok = plan::check_choices(options.kernels, *candidates); !ok) return complain(ok.error());
+  if (auto ok = check_writable(options.outputs); !ok) return complain(ok.error());
   if (!options.outputs.out_dir.empty()) {
     auto ok = run::prepare_directory(options.outputs.out_dir, reports::kRowsFile, run::Resume::kNever);
     if (!ok) return complain(ok.error());
