@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(384, 1)
     }
   } else {
     take_registers<240>();
-    BackwardConsumer<T, Shape> consumer(p, shared, bar, warpgroup - 1);
+    BackwardConsumer<T, Shape> consumer(p, shared, bar, __shfl_sync(0xffffffffu, warpgroup, 0) - 1);
     consumer.run();
   }
 }

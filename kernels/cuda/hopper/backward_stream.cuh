@@ -128,7 +128,7 @@ struct BackwardCursor {
       : p(params),
         shared(shared_memory),
         bar(barriers),
-        group(__shfl_sync(0xffffffffu, group_, 0)),
+        group(group_),
         thread(static_cast<int>(threadIdx.x) % 128) {}
 
   __device__ const BackwardTile& tile() const { return bar.tile[stage_of(tiles)]; }
