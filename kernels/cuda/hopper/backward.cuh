@@ -1,8 +1,8 @@
 // Backward attention on Hopper, the pieces: what a block owns, and what one consumer does between its products.
 //
 // A block owns 128 keys, its two consumer warpgroups 64 each (wide heads: see backward_wide.cuh); query tiles stream
-// past. Everything is computed transposed (rows are keys), so that P^T and dS^T are the A operands of dV and dK straight
-// from registers:
+// past. Everything is computed transposed (rows are keys), so that P^T and dS^T are the A operands of dV and dK
+// straight from registers:
 //   S^T = K Q^T   dP^T = V dO^T   P = exp2(c S - lse log2(e))   dS = P (dP - delta)
 //   dV += P^T dO   dK += dS^T Q   dQ += dS K   (dS through shared memory, dQ added up in fp32 in global memory)
 // Source: Dao 2023, section 3.1.2; Shah et al. 2024, arXiv:2407.08608.

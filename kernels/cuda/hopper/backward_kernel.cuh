@@ -19,7 +19,8 @@ struct BackwardConsumer : BackwardCursor<Shape> {
   using Cursor = BackwardCursor<Shape>;
   using Cursor::advance, Cursor::bar, Cursor::end_turn, Cursor::fetch, Cursor::group, Cursor::key_tile;
   using Cursor::left, Cursor::masked, Cursor::output, Cursor::p, Cursor::query, Cursor::query0, Cursor::shared;
-  using Cursor::slice, Cursor::start, Cursor::stats, Cursor::steps, Cursor::take_turn, Cursor::thread, Cursor::tile, Cursor::tiles;
+  using Cursor::slice, Cursor::start, Cursor::stats, Cursor::steps, Cursor::take_turn, Cursor::thread, Cursor::tile,
+      Cursor::tiles;
 
   float dk[Shape::kHeadDim / 2];
   float dv[Shape::kHeadDim / 2];
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(384, 1)
   if (warpgroup == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) {
-      BackwardStream<Shape, true> stream{p, bar, &map_k, &map_q, shared, bar.key_full, bar.key_empty, bar.query_full, bar.query_empty};
+      BackwardStream<Shape, true> stream{
+          p, bar, &map_k, &map_q, shared, bar.key_full, bar.key_empty, bar.query_full, bar.query_empty};
       stream.lead();
     } else if (threadIdx.x == 32) {
       BackwardStream<Shape, false> stream{

@@ -125,11 +125,7 @@ struct BackwardCursor {
   float* slice;  // this thread's part of the step's dQ
 
   __device__ BackwardCursor(const BackwardParams& params, char* shared_memory, BackwardBarriers& barriers, int group_)
-      : p(params),
-        shared(shared_memory),
-        bar(barriers),
-        group(group_),
-        thread(static_cast<int>(threadIdx.x) % 128) {}
+      : p(params), shared(shared_memory), bar(barriers), group(group_), thread(static_cast<int>(threadIdx.x) % 128) {}
 
   __device__ const BackwardTile& tile() const { return bar.tile[stage_of(tiles)]; }
   __device__ char* key_tile() const { return shared + stage_of<Shape::kKeyStages>(tiles) * Shape::kKeyBytes; }

@@ -1,7 +1,7 @@
 // The backward of wide heads: a block owns 64 keys, and its two consumer warpgroups have different work.
 //
-// dK and dV of 64 keys take two warpgroups' registers, 128 fp32 values a thread at head dimension 256. So one has all of
-// dV and what leads to it, the other all of dK:
+// dK and dV of 64 keys take two warpgroups' registers, 128 fp32 values a thread at head dimension 256. So one has all
+// of dV and what leads to it, the other all of dK:
 //   scores:     S^T = K Q^T, P^T = exp2(...), handed over in fp32 through shared memory; dV += P^T dO
 //   gradients:  dP^T = V dO^T, dS^T = P^T (dP^T - delta), handed over in 16 bits; dK += dS^T Q
 // and each computes some columns of dQ = dS K. P^T and dS^T are A operands from registers, of products as wide as the
@@ -84,8 +84,7 @@ struct WideConsumer : BackwardCursor<Shape> {
   __device__ void issue_slice(int index) {
     forget(dq);
     products_fence();
-    slice_product<T, Shape::kKeys>(dq, scores(),
-                                   this->key_tile() + (this->group * 2 + index) * Shape::kKeys * 128);
+    slice_product<T, Shape::kKeys>(dq, scores(), this->key_tile() + (this->group * 2 + index) * Shape::kKeys * 128);
     products_commit();
   }
 
@@ -315,21 +314,21 @@ __global__ void __launch_bounds__(384, 1)
   __syncthreads();
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   if (warpgroup == 0) {
-    give_registers<24>();
+    give_registers<40>();
     if (threadIdx.x == 0) {
-      BackwardStream<Shape, true> stream{p,      bar,          &map_k,        &map_q,         shared,
-                                         bar.key_full, bar.key_empty, bar.query_full, bar.query_empty};
+      BackwardStream<Shape, true> stream{
+          p, bar, &map_k, &map_q, shared, bar.key_full, bar.key_empty, bar.query_full, bar.query_empty};
       stream.lead();
     } else if (threadIdx.x == 32) {
-      BackwardStream<Shape, false> stream{p,      bar,            &map_v,          &map_dout,       shared,
-                                          bar.value_full, bar.value_empty, bar.output_full, bar.output_empty};
+      BackwardStream<Shape, false> stream{
+          p, bar, &map_v, &map_dout, shared, bar.value_full, bar.value_empty, bar.output_full, bar.output_empty};
       stream.follow();
     }
   } else if (warpgroup == 1) {
-    take_registers<240>();
+    take_registers<232>();
     WideScores<T, Shape>(p, shared, bar, 0).run();
   } else {
-    take_registers<240>();
+    take_registers<232>();
     WideGradients<T, Shape>(p, shared, bar, 1).run();
   }
 }
