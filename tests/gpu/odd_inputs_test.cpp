@@ -172,7 +172,7 @@ TEST_P(OddInputs, WeightsSumToOneHoweverLargeTheLogits) {
 TEST_P(OddInputs, OneKeyTakesNoGradient) {
   for (const Dtype dtype : kBoth) {
     for (const std::int64_t queries : {1, 5, 37, 64, 85, 130, 300}) {
-      for (const std::int64_t dim : {16, 64, 128}) {
+      for (const std::int64_t dim : {16, 64, 128, 256}) {
         const Problem p = make_problem(queries, 1, dim, false, dtype);
         agrees(p, random_inputs(p, static_cast<std::uint64_t>(queries)));
       }

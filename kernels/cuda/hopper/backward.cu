@@ -16,7 +16,7 @@ using base::Result;
 
 constexpr const BackwardInstance* kInstances[] = {
 #ifndef ATTNBENCH_KERNEL_SET_CI
-    &kBackwardD16, &kBackwardD32, &kBackwardD96, &kBackwardD192, &kBackwardD256,
+    &kBackwardD96, &kBackwardD192, &kBackwardD256,
 #endif
     &kBackwardD64, &kBackwardD128};
 

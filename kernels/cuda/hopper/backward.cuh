@@ -285,9 +285,9 @@ __device__ inline void store_rows(T* out, long long stride, int row, int rows, c
     const int r = row + 8 * half;
 #pragma unroll
     for (int j = 0; j < kColumns / 8; j += 4) {
-      std::uint32_t a[4] = {};
+      std::uint32_t a[4];
 #pragma unroll
-      for (int i = 0; i < 4 && j + i < kColumns / 8; ++i) {
+      for (int i = 0; i < 4; ++i) {
         a[i] = pack<T>(x[4 * (j + i) + 2 * half] * scale, x[4 * (j + i) + 2 * half + 1] * scale);
       }
       exchange_in_quad(a);

@@ -34,8 +34,6 @@ struct BackwardInstance {
   }
 };
 
-extern const BackwardInstance kBackwardD16;
-extern const BackwardInstance kBackwardD32;
 extern const BackwardInstance kBackwardD64;
 extern const BackwardInstance kBackwardD96;
 extern const BackwardInstance kBackwardD128;
