@@ -14,8 +14,14 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
+constexpr const BackwardInstance* kInstances[] = {
+#ifndef ATTNBENCH_KERNEL_SET_CI
+    &kBackwardD96, &kBackwardD192, &kBackwardD256,
+#endif
+    &kBackwardD64, &kBackwardD128};
+
 const BackwardInstance* instance_of(std::int64_t head_dim) {
-  for (const BackwardInstance* instance : {&kBackwardD64, &kBackwardD128}) {
+  for (const BackwardInstance* instance : kInstances) {
     if (instance->head_dim == head_dim) return instance;
   }
   return nullptr;
@@ -39,7 +45,7 @@ Scratch scratch_of(const Problem& p, const BackwardInstance& instance, bool dete
   Scratch at{};
   at.lse = take(rows * sizeof(float));
   at.delta = take(rows * sizeof(float));
-  at.dq_sum = take(rows * static_cast<std::size_t>(p.head_dim) * sizeof(float));
+  at.dq_sum = take(rows * static_cast<std::size_t>(chunks_of(instance.head_dim)) * 64 * sizeof(float));
   at.counter = take(sizeof(int));
   if (deterministic) at.turns = take(rows / static_cast<std::size_t>(instance.tile_m) * 2 * sizeof(int));
   at.end = end;
@@ -67,7 +73,7 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
   BackwardParams& params = plan.params;
   params.shape = shape_of(p);
   params.rows = static_cast<int>(round_up(p.seq_q, instance.tile_m));
-  params.order.tiles = static_cast<int>(round_up(p.seq_k, kBackwardKeys) / kBackwardKeys);
+  params.order.tiles = static_cast<int>(round_up(p.seq_k, instance.keys) / instance.keys);
   params.order.heads = p.batch * p.kv_heads;
   // Heads whose Q, dO and fp32 dQ together fit half of a 60 MB L2 are worked on at the same time.
   const std::int64_t head_bytes = 8 * p.seq_q * p.head_dim * params.shape.group;
@@ -108,7 +114,7 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
                   args.dq.stride[2],
                   params.shape.heads,
                   params.shape.seq_q,
-                  static_cast<int>(params.rows * p.head_dim / kSliceFloats),
+                  params.rows / 64 * chunks_of(instance.head_dim),
                   p.scale};
   plan.unseen = params.shape.window >= 0 && p.seq_k - p.seq_q > params.shape.window;
   plan.grid = std::min(multiprocessors, params.tiles);
@@ -147,7 +153,7 @@ std::optional<std::string> backward_declines(const Problem& p, const Target& tar
   }
   constexpr std::int64_t kRows = (std::int64_t{1} << 31) - 1;
   if (p.batch * p.heads * round_up(p.seq_q, instance->tile_m) > kRows ||
-      p.batch * p.kv_heads * round_up(p.seq_k, kBackwardKeys) > kRows) {
+      p.batch * p.kv_heads * round_up(p.seq_k, instance->keys) > kRows) {
     return "the backward of flash:wgmma counts rows of all heads up to 2^31 - 1; use flash:mma";
   }
   return std::nullopt;
@@ -173,8 +179,8 @@ Result<std::unique_ptr<PreparedKernel>> prepare_backward(const AttentionArgs& ar
     return tl::unexpected(ok.error());
   }
   BackwardPlan plan;
-  if (!make_tensor_map(plan.q, args.q, instance.tile_m) || !make_tensor_map(plan.k, args.k, kBackwardKeys) ||
-      !make_tensor_map(plan.v, args.v, kBackwardKeys) || !make_tensor_map(plan.dout, args.dout, instance.tile_m)) {
+  if (!make_tensor_map(plan.q, args.q, instance.tile_m) || !make_tensor_map(plan.k, args.k, instance.keys) ||
+      !make_tensor_map(plan.v, args.v, instance.keys) || !make_tensor_map(plan.dout, args.dout, instance.tile_m)) {
     return fail(ErrorKind::kFailed, "flash:wgmma: the driver declines a tensor map of these strides; use flash:mma");
   }
   plan_params(plan, args, instance, device.facts().cores);
