@@ -148,7 +148,7 @@ struct WideScores : WideConsumer<T, Shape, 2> {
     for (int j = 0; j < Shape::kTileM / 8; ++j) {
       to[j * 128] = make_float4(x[4 * j], x[4 * j + 1], x[4 * j + 2], x[4 * j + 3]);
     }
-    named_arrive(kWideWeightBarrier, kConsumerThreads);
+    named_arrive<kConsumerThreads>(kWideWeightBarrier);
   }
 
   __device__ bool guard(bool first_of_tile) {
