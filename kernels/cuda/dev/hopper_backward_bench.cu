@@ -110,6 +110,7 @@ struct Launcher {
     params.order.section =
         static_cast<int>(std::clamp<std::int64_t>((std::int64_t{32} << 20) / head_bytes, 1, params.order.heads));
     params.rows = tiles_m * M;
+    params.saved = nullptr;
     params.lse = c.stat_lse;
     params.delta = c.stat_delta;
     params.dq_sum = c.dq_sum;

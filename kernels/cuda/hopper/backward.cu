@@ -85,6 +85,7 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
   params.tile_step = reversed ? -1 : 1;
   float* const stat_lse = reinterpret_cast<float*>(base + at.lse);
   float* const stat_delta = reinterpret_cast<float*>(base + at.delta);
+  params.saved = static_cast<const float2*>(args.saved);
   params.lse = stat_lse;
   params.delta = stat_delta;
   params.dq_sum = reinterpret_cast<float*>(base + at.dq_sum);

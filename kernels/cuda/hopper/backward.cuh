@@ -8,7 +8,7 @@
 // Source: Dao 2023, section 3.1.2; Shah et al. 2024, arXiv:2407.08608.
 #pragma once
 
-#include "kernels/cuda/flash_tile.cuh"
+#include "kernels/cuda/flash_softmax.cuh"
 #include "kernels/cuda/hopper/rows.hpp"
 #include "kernels/cuda/hopper/wgmma.cuh"
 
@@ -20,12 +20,13 @@ struct BackwardParams {
   int tiles;                // of all heads
   int first_tile;           // of a head: 0 and step 1, or the last and step -1
   int tile_step;
-  int* counter;        // zero before a launch: tiles taken beyond the first of every block
-  int rows;            // Sq rounded up to whole query tiles
-  const float* lse;    // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
-  const float* delta;  // [B, H, rows]: sum over d of dO O, 0 there
-  float* dq_sum;       // [B, H, rows / 64 * chunks] slices, each 64 x 64 in the order of an accumulator's registers
-  int* turns;          // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
+  int* counter;         // zero before a launch: tiles taken beyond the first of every block
+  int rows;             // Sq rounded up to whole query tiles
+  const float2* saved;  // [B, H, Sq]: largest score (times the sign of the scale), log2 of the sum; or null
+  const float* lse;     // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
+  const float* delta;   // [B, H, rows]: sum over d of dO O, 0 there
+  float* dq_sum;        // [B, H, rows / 64 * chunks] slices, each 64 x 64 in the order of an accumulator's registers
+  int* turns;           // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
   Rows k, dk, dv;
 };
 
@@ -147,6 +148,45 @@ __device__ inline void probabilities_of(float (&s)[kTileM / 2], const float* lse
     const float2 two = *reinterpret_cast<const float2*>(lse + 8 * j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_approx(fmaf(s[4 * j + i], c, -(i % 2 == 0 ? two.x : two.y)));
+  }
+}
+
+/// An lse (base 2) beyond this is rounded so coarsely that the weights show it: the forward saved more of such a row.
+inline constexpr float kFarLse = 4096.f;
+
+/// Whether one of the step's rows is such; the same answer in all lanes. +inf marks rows that see nothing.
+template <int kTileM>
+__device__ inline bool any_far(const float* lse) {
+  bool far = false;
+#pragma unroll
+  for (int i = 0; i < kTileM; i += 32) {
+    const float x = fabsf(lse[i + threadIdx.x % 32]);
+    far = far || (x > kFarLse && x < INFINITY);
+  }
+  return __any_sync(0xffffffffu, far);
+}
+
+/// What the forward saved of rows, and how many of them there are.
+struct SavedRows {
+  const float2* first;
+  int count;
+};
+
+/// As probabilities_of, by what the forward saved. `rows`: from the thread's first on.
+template <int kTileM>
+__device__ inline void exact_probabilities_of(float (&s)[kTileM / 2], const SavedRows& rows, float c) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float2 row = make_float2(0.f, INFINITY);
+      if (8 * j + e < rows.count) row = load_now(rows.first + 8 * j + e);
+#pragma unroll
+      for (int i = e; i < 4; i += 2) {
+        const float x = c < 0.f ? -s[4 * j + i] : s[4 * j + i];
+        s[4 * j + i] = exp2_approx(flash_cuda::log2_weight(x, row.x, row.y, fabsf(c)));
+      }
+    }
   }
 }
 

@@ -20,7 +20,7 @@ struct BackwardConsumer : BackwardCursor<Shape> {
   using Cursor::advance, Cursor::bar, Cursor::end_turn, Cursor::fetch, Cursor::group, Cursor::key_tile;
   using Cursor::left, Cursor::masked, Cursor::output, Cursor::p, Cursor::query, Cursor::query0, Cursor::shared;
   using Cursor::slice, Cursor::start, Cursor::stats, Cursor::steps, Cursor::take_turn, Cursor::thread, Cursor::tile,
-      Cursor::tiles;
+      Cursor::tiles, Cursor::weigh;
 
   float dk[Shape::kHeadDim / 2];
   float dv[Shape::kHeadDim / 2];
@@ -117,8 +117,8 @@ struct BackwardConsumer : BackwardCursor<Shape> {
   }
 
   /// P of a step whose S is complete, in its place; meanwhile its dP, which is complete on return.
-  __device__ void soften() {
-    probabilities_of<kTileM>(s, stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
+  __device__ void soften(bool of_next_tile) {
+    weigh(s, of_next_tile);
     pin(s);  // not after the wait
     if constexpr (Shape::kOrdered) end_turn();
     products_wait<0>();
@@ -132,7 +132,7 @@ struct BackwardConsumer : BackwardCursor<Shape> {
     char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
     if constexpr (!Shape::kOverlaps) {
       issue_output_products(tiles, steps, true, first_of_tile);
-      soften();
+      soften(false);
     }
     const bool guarded = differentiate(first_of_tile, scores);
     fence_async_proxy();
@@ -156,7 +156,7 @@ struct BackwardConsumer : BackwardCursor<Shape> {
     if (last_of_tile && thread == 0) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
     ++steps;
     if (!last_of_tile) advance();
-    if constexpr (Shape::kOverlaps) soften();
+    if constexpr (Shape::kOverlaps) soften(last_of_tile);
   }
 
   /// Writes one gradient of the tile's keys.
@@ -173,7 +173,7 @@ struct BackwardConsumer : BackwardCursor<Shape> {
     pin(s);
     if constexpr (Shape::kOverlaps) {
       issue_output_products(0, 0, true, true);
-      soften();
+      soften(false);
     }
     bool first_of_tile = true;
 #pragma unroll 1

@@ -135,6 +135,30 @@ struct BackwardCursor {
     return reinterpret_cast<const float*>(shared + at + stage_of(steps) * Shape::kStatBytes) + 2 * (thread % 4);
   }
 
+  /// What the forward saved of the rows of this step, or of the next tile's first, from this thread's first row on.
+  __device__ SavedRows saved_rows(bool of_next_tile) const {
+    long long head = (slice - thread * 4 - group * Shape::kGroupFloats - p.dq_sum) / (Shape::kChunks * 64) / p.rows;
+    int query = query0;
+    if (of_next_tile) {
+      const BackwardTile& next = bar.tile[stage_of(tiles + 1)];
+      head = static_cast<long long>(next.batch) * p.shape.heads + next.kv_head * p.shape.group;
+      query = next.query0;
+    }
+    query += 2 * (thread % 4);
+    return {p.saved + head * p.shape.seq_q + query, p.shape.seq_q - query};
+  }
+
+  /// P of a step from its S.
+  __device__ void weigh(float (&scores)[Shape::kTileM / 2], bool of_next_tile) const {
+    const float* const lse = stats(Shape::kLseAt);
+    const float c = p.shape.scale * flash_cuda::kLog2e;
+    if (p.saved != nullptr && any_far<Shape::kTileM>(lse - 2 * (thread % 4))) {
+      exact_probabilities_of<Shape::kTileM>(scores, saved_rows(of_next_tile), c);
+    } else {
+      probabilities_of<Shape::kTileM>(scores, lse, c);
+    }
+  }
+
   /// Takes the tile that `tiles` counts up to; false when there is none.
   __device__ bool fetch(int count) {
     barrier_wait(&bar.tile_full[stage_of(count)], parity_of(count));

@@ -164,7 +164,7 @@ struct WideScores : WideConsumer<T, Shape, 2> {
   /// One query tile, whose S is complete on entry; so is the next one's on exit, but for the last.
   template <bool kLast>
   __device__ void step(bool first_of_tile) {
-    probabilities_of<Shape::kTileM>(x, this->stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
+    this->weigh(x, false);
     hand_over();
     if constexpr (Shape::kOrdered) this->end_turn();
     this->pack_and_hide();

@@ -41,6 +41,7 @@ struct ForwardParams {
   float scale;
   float scale_log2;                                    // scale * log2(e)
   float* lse;                                          // [B, H, Sq]
+  float2* saved;                                       // [B, H, Sq]: largest score, log2 of the sum; null: unwanted
   void* out;                                           // 16-bit elements, innermost stride 1
   long long out_stride_b, out_stride_h, out_stride_s;  // elements
   Rows q, k, v;                                        // for rows that are computed again (forward_finish.cuh)

@@ -127,8 +127,11 @@ __device__ inline void close_rows(const ForwardParams& p, const RowState& state,
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const int r = row + 8 * half;
     if (threadIdx.x % 4 == 0 && r < p.seq_q) {
-      p.lse[static_cast<long long>(head) * p.seq_q + r] =
-          sum == 0.f ? -INFINITY : state.max[half] * p.scale + logf(sum);
+      const long long at = static_cast<long long>(head) * p.seq_q + r;
+      p.lse[at] = sum == 0.f ? -INFINITY : state.max[half] * p.scale + logf(sum);
+      if (p.saved != nullptr) {
+        p.saved[at] = sum == 0.f ? make_float2(0.f, INFINITY) : make_float2(state.max[half], log2f(sum));
+      }
     }
     inverse[half] = sum == 0.f ? 0.f : 1.f / sum;
   }
@@ -206,7 +209,10 @@ __device__ inline void write_nothing(const ForwardParams& p, const Tile& tile, i
     const int row = tile.m * kTileM + group * 64 + i / kUnits;
     if (row >= p.seq_q) return;
     *reinterpret_cast<uint4*>(output_row<T>(p, tile.head, row) + i % kUnits * 8) = make_uint4(0, 0, 0, 0);
-    if (i % kUnits == 0) p.lse[static_cast<long long>(tile.head) * p.seq_q + row] = -INFINITY;
+    if (i % kUnits != 0) continue;
+    const long long at = static_cast<long long>(tile.head) * p.seq_q + row;
+    p.lse[at] = -INFINITY;
+    if (p.saved != nullptr) p.saved[at] = make_float2(0.f, INFINITY);
   }
 }
 

@@ -53,6 +53,7 @@ base::Result<ForwardPlan> plan_forward(const AttentionArgs& args, const TileChoi
   params.scale = p.scale;
   params.scale_log2 = p.scale * 1.4426950408889634f;
   params.lse = args.lse;
+  params.saved = static_cast<float2*>(args.saved);
   params.out = args.o.data;
   params.out_stride_b = args.o.stride[0];
   params.out_stride_h = args.o.stride[1];

@@ -91,15 +91,17 @@ __device__ inline bool softmax_step(float (&s)[kColumns / 2], RowState& state, f
     factor = 1.f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      base[half] = 0.f;
+      // Row by row here too: the backward must find the same weights.
+      const bool exact = fabsf(base[half]) > kExactBase;
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& value = s[4 * j + 2 * half + e];
-          value = (saturate(value) - origin[half]) * c;
+          value = exact ? (saturate(value) - origin[half]) * c : fmaf(value, c, -base[half]);
         }
       }
+      base[half] = 0.f;
     }
   }
 #pragma unroll

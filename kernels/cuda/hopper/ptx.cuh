@@ -78,6 +78,13 @@ __device__ inline void copy_line_in(void* target, const void* source, std::uint6
 /// Makes this thread's stores to shared memory visible to the copy engine and to products; a barrier must follow.
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+/// A load that is neither moved nor kept: for rare branches, which must not cost registers elsewhere.
+__device__ inline float2 load_now(const float2* at) {
+  float2 x;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(at) : "memory");
+  return x;
+}
+
 /// Barrier `id` (1 to 15; 0 is __syncthreads) of kThreads threads, all of whom wait.
 template <int kThreads>
 __device__ inline void named_sync(int id) {
