@@ -38,11 +38,10 @@ struct ForwardParams {
   int seq_q, seq_k;
   Divisor heads, group;  // query heads, and how many of them share a head of K and V
   int behind, ahead;     // keys seen before and after a query's own place, row + Sk - Sq: window and 0, or kFar
-  float scale;
-  float scale_log2;                                    // scale * log2(e)
-  float* lse;                                          // [B, H, Sq]
-  float2* saved;                                       // [B, H, Sq]: largest score, log2 of the sum; null: unwanted
-  void* out;                                           // 16-bit elements, innermost stride 1
+  float scale_log2;      // scale * log2(e)
+  float* lse;            // [B, H, Sq]
+  float2* saved;         // [B, H, Sq]: largest score, log2 of the sum; null: unwanted
+  void* out;             // 16-bit elements, innermost stride 1
   long long out_stride_b, out_stride_h, out_stride_s;  // elements
   Rows q, k, v;                                        // for rows that are computed again (forward_finish.cuh)
   int* counters;                                       // [2] zero before and after a launch: next tile, finished blocks

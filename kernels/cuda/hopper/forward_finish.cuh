@@ -128,7 +128,7 @@ __device__ inline void close_rows(const ForwardParams& p, const RowState& state,
     const int r = row + 8 * half;
     if (threadIdx.x % 4 == 0 && r < p.seq_q) {
       const long long at = static_cast<long long>(head) * p.seq_q + r;
-      p.lse[at] = sum == 0.f ? -INFINITY : state.max[half] * p.scale + logf(sum);
+      p.lse[at] = flash_cuda::natural_lse(state.max[half], state.max[half] * p.scale_log2, sum);
       if (p.saved != nullptr) {
         p.saved[at] = sum == 0.f ? make_float2(0.f, INFINITY) : make_float2(state.max[half], log2f(sum));
       }

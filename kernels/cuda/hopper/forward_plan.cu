@@ -50,7 +50,6 @@ base::Result<ForwardPlan> plan_forward(const AttentionArgs& args, const TileChoi
   params.seq_k = static_cast<int>(p.seq_k);
   params.behind = p.window_left < 0 ? kFar : static_cast<int>(std::min<std::int64_t>(p.window_left, kFar));
   params.ahead = p.causal ? 0 : kFar;
-  params.scale = p.scale;
   params.scale_log2 = p.scale * 1.4426950408889634f;
   params.lse = args.lse;
   params.saved = static_cast<float2*>(args.saved);

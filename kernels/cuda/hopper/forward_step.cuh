@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "kernels/cuda/flash_softmax.cuh"
 #include "kernels/cuda/hopper/forward.cuh"
 
 namespace attnbench::kernels::hopper {
