@@ -119,6 +119,7 @@ class MemoryProbe {
 };
 
 class Device;
+class Queues;
 
 /// Owns device memory; gives it back, and the count with it, when it goes.
 class Buffer {
@@ -178,6 +179,8 @@ class Device {
   virtual int threads() const = 0;
   /// The stream that launches go to (cudaStream_t); null where there is none.
   virtual void* stream() const { return nullptr; }
+  /// stream() and the queues beside it; null where work is done when a call returns.
+  virtual Queues* queues() { return nullptr; }
 
   virtual base::Result<std::unique_ptr<Stopwatch>> stopwatch(Launch launch, const SampleSpec& spec) = 0;
   virtual std::unique_ptr<MemoryProbe> memory_probe() = 0;
