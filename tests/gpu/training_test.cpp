@@ -8,6 +8,8 @@
 
 #include "bench/run/fsdp_local.hpp"
 #include "bench/run/fsdp_replay.hpp"
+#include "fsdp/nccl.hpp"
+#include "kernels/catalog.hpp"
 #include "tests/gpu/gpu_case.hpp"
 #include "tests/kernels/golden_case.hpp"
 
@@ -44,11 +46,14 @@ class GpuTraining : public ::testing::Test {
 };
 
 /// Replays on ranks that share the GPU and expects every comparison to pass.
-void expect_parity(const measure::Trajectory& run, int world, const EngineOptions& options) {
+void expect_parity(const measure::Trajectory& run, int world, const EngineOptions& options,
+                   const std::string& transport = "local") {
   std::mutex mutex;
   std::vector<ReplayError> errors;
+  FsdpCase c = world_of(world);
+  c.transport_word = transport;
   const auto end = run_local_world(
-      world_of(world), [&](int rank, kernels::Device& device, fsdp::Communicator& communicator) -> base::Result<void> {
+      c, [&](int rank, kernels::Device& device, fsdp::Communicator& communicator) -> base::Result<void> {
         auto result = replay(run, options, device, communicator);
         if (!result) return tl::unexpected(result.error());
         const std::scoped_lock lock(mutex);
@@ -105,6 +110,44 @@ TEST_F(GpuTraining, StaysWithinAHundredthOfTheLossesIn16Bits) {
       }
     }
   }
+}
+
+TEST_F(GpuTraining, NcclFollowsTheFilesOnEveryGpuThereIs) {
+  if (const auto version = fsdp::nccl_version(); !version) GTEST_SKIP() << version.error().message;
+  const auto devices = (*kernels::cuda_backend())->devices();
+  ASSERT_TRUE(devices);
+  for (const char* name : {"small", "clip"}) {
+    const auto run = load(name);
+    for (const int world : {1, 2, 4, 8}) {
+      if (static_cast<std::size_t>(world) > devices->size()) continue;
+      for (const Strategy strategy : {Strategy::kFsdp, Strategy::kDdp}) {
+        EngineOptions options;
+        options.strategy = strategy;
+        expect_parity(run, world, options, "nccl");
+        options.param_dtype = Dtype::kBf16;
+        options.reduce_dtype = Dtype::kBf16;
+        expect_parity(run, world, options, "nccl");
+      }
+    }
+  }
+}
+
+TEST_F(GpuTraining, ARankThatLeavesEndsTheOthersWithItsNumberWithinTheDeadline) {
+  const auto run = load("small");
+  FsdpCase c = world_of(2);
+  c.transport.deadline_s = 1;
+  const auto begin = fsdp::Clock::now();
+  const auto end = run_local_world(
+      c, [&](int rank, kernels::Device& device, fsdp::Communicator& communicator) -> base::Result<void> {
+        if (rank == 1) return {};
+        const auto result = replay(run, {}, device, communicator);
+        if (!result) return tl::unexpected(result.error());
+        return {};
+      });
+  ASSERT_FALSE(end.result);
+  EXPECT_FALSE(end.stuck);
+  EXPECT_NE(end.result.error().message.find("rank 1"), std::string::npos) << end.result.error().message;
+  EXPECT_LT(std::chrono::duration<double>(fsdp::Clock::now() - begin).count(), 10);
 }
 
 /// What a run of a few steps leaves behind.
