@@ -10,7 +10,6 @@
 
 #include "bench/base/version.hpp"
 #include "bench/cli/devices.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
@@ -18,6 +17,7 @@
 #include "bench/run/interrupt.hpp"
 #include "bench/run/point.hpp"
 #include "bench/run/runner.hpp"
+#include "kernels/catalog.hpp"
 
 namespace attnbench::cli {
 namespace {
@@ -47,7 +47,7 @@ class Opener {
   explicit Opener(const SweepOptions& options) {
     settings_.sampling = options.sampling;
     settings_.provenance = {run::utc_now(), options.command, options.seed, {}};
-    settings_.open = &open_device;
+    settings_.open = &kernels::open_device;
   }
 
   GbenchSession open(const plan::Case& c, const plan::Candidate& candidate) {
@@ -87,7 +87,7 @@ class Opener {
   base::Result<void> use_device(const std::string& id) {
     if (device_ && device_id_ == id) return {};
     device_.reset();
-    auto device = open_device(id);
+    auto device = kernels::open_device(id);
     if (!device) return tl::unexpected(device.error());
     device_ = std::move(*device);
     device_id_ = id;

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "bench/cli/devices.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/shown.hpp"
 #include "bench/cli/sweep_files.hpp"
@@ -16,6 +15,7 @@
 #include "bench/plan/predict.hpp"
 #include "bench/run/interrupt.hpp"
 #include "bench/run/runner.hpp"
+#include "kernels/catalog.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/lab/cpu/fma_peak.hpp"
 #include "reports/rows_io.hpp"
@@ -45,7 +45,7 @@ run::RunSettings settings_for(const SweepOptions& options, const SweepFolder& fo
                          shown::sampling(options.sampling)};
   settings.finished = folder.finished;
   settings.resume_command = fmt::format("the same command with --resume --out {}", folder.directory);
-  settings.open = &open_device;
+  settings.open = &kernels::open_device;
   settings.peak_gflops = &peak_gflops;
   settings.interrupted = &run::interrupted;
   return settings;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bench/cli/devices.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/verbs.hpp"
@@ -20,6 +19,7 @@
 #include "bench/run/interrupt.hpp"
 #include "bench/run/provenance.hpp"
 #include "bench/run/sink.hpp"
+#include "kernels/catalog.hpp"
 #include "reports/rows_io.hpp"
 
 namespace attnbench::cli {
@@ -256,7 +256,7 @@ int verify_verb(const VerifyOptions& options) {
   for (const plan::Candidate& candidate : *candidates) {
     auto names = chosen(options, candidate);
     if (names.empty()) continue;
-    auto device = open_device(candidate.facts.id);
+    auto device = kernels::open_device(candidate.facts.id);
     if (!device) return complain(device.error());
     kernels.push_back(std::move(names));
     devices.push_back(std::move(*device));

@@ -25,6 +25,7 @@
 namespace attnbench::tests {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -336,7 +337,11 @@ TEST_F(Fsdp, RefusalsSayWhatToType) {
     const Outcome run = run_program("fsdp " + arguments, environment);
     return std::to_string(run.code) + " " + run.err;
   };
-  EXPECT_THAT(refusal("--transport nccl"), HasSubstr("4 error: --transport nccl: this build has none"));
+  // Without the header when configuring; without the library; with both, but without GPUs to bring together.
+  EXPECT_THAT(refusal("--transport nccl"),
+              AnyOf(HasSubstr("4 error: this build has no NCCL transport"), HasSubstr("4 error: --transport nccl: "),
+                    HasSubstr("2 error: --transport nccl brings GPUs together: add --device cuda")));
+  EXPECT_THAT(refusal("--device tpu"), HasSubstr("\"tpu\" trains no model; take cpu, cuda or cuda:N"));
   EXPECT_THAT(refusal("--model huge"), HasSubstr("2 error: "));
   EXPECT_THAT(refusal("--strategy fspd"), HasSubstr("did you mean \"fsdp\"?"));
   EXPECT_THAT(refusal("--link fast"), HasSubstr("LATENCY,BANDWIDTH"));
