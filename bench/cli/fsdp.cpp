@@ -17,6 +17,7 @@
 #include "bench/run/sink.hpp"
 #include "fsdp/launch.hpp"
 #include "fsdp/nccl.hpp"
+#include "kernels/catalog.hpp"
 #include "reports/rows_io.hpp"
 #include "reports/table.hpp"
 
