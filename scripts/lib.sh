@@ -7,7 +7,7 @@ readonly choice="$build/.attnbench-choice"  # the ATTNBENCH_CUDA and the CUDA co
 readonly exit_usage=2 exit_absent=4
 
 readonly program_packages=(
-  ca-certificates cmake g++ git libcli11-dev libdnnl-dev libbenchmark-dev libexpected-dev libfmt-dev libhwy-dev
+  ca-certificates cmake g++ git libbenchmark-dev libboost-math-dev libcli11-dev libdnnl-dev libexpected-dev libfmt-dev libhwy-dev
   ninja-build nlohmann-json3-dev ocl-icd-opencl-dev)
 readonly test_packages=(libgmock-dev libgtest-dev python3)
 
