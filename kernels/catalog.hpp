@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "bench/base/error.hpp"
+#include "kernels/gemm.hpp"
 #include "kernels/kernel.hpp"
+#include "kernels/layer_ops.hpp"
 
 namespace attnbench::kernels {
 
@@ -20,6 +22,8 @@ struct Backend {
   base::Result<std::vector<DeviceFacts>> (*devices)() = nullptr;
   base::Result<std::unique_ptr<Device>> (*open)(int ordinal) = nullptr;
   std::span<const KernelInfo* const> (*kernels)() = nullptr;
+  const GemmLibrary* gemm = nullptr;                                               // null: none in this backend
+  base::Result<std::unique_ptr<LayerOps>> (*layer_ops)(Device& device) = nullptr;  // null: none in this backend
 };
 
 const Backend& cpu_backend();

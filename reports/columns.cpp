@@ -38,6 +38,16 @@ constexpr std::string_view kPeakDetail =
 constexpr std::string_view kErrorDetail =
     "Measured before timing, on the same launch path, against attention in double precision, over o and lse (forward) "
     "or dq, dk, dv (backward). Where checked_rows is less than all, rows were sampled. lse at -inf must match exactly.";
+constexpr std::string_view kStopDetail =
+    "noise: the half width of the median's 95 % interval came within --max-noise. samples: --max-samples were taken. "
+    "time_limit: --time-limit was used up, or six samples, the least for an interval, would not fit into it. "
+    "out_of_reach: after a third of --time-limit at the least (and --min-time, --min-samples), the rest of it was "
+    "projected not to be enough: an interval shrinks as 1 / sqrt(samples), and even a third of the width seen so far "
+    "would need more samples than fit; or fewer than 11 will fit, below which the interval goes from the smallest to "
+    "the "
+    "largest sample and can only widen. timeout: not even --min-samples within ten times --time-limit; no time is "
+    "given. "
+    "interrupted: the user, or --run-limit, ended the run. error: a launch reported an error.";
 constexpr std::string_view kStatusDetail =
     "ok: measured and verified. incorrect: the result is wrong, so no time is given. unsupported: the kernel declines "
     "the problem and reason says what it would accept. oom: an allocation failed. oom_predicted: would not fit, so it "
@@ -74,7 +84,7 @@ constexpr std::array kColumns = {
     Column{"status", "", "How the point ended; only ok has times.", &Row::status, kStatusDetail},
     Column{"reason", "", "One sentence on why the status is not ok; empty when it is.", &Row::reason},
     Column{"stop_reason", "", "Why sampling ended, e.g. the interval was narrow enough or the time was up.",
-           &Row::stop_reason},
+           &Row::stop_reason, kStopDetail},
     Column{"samples", "", "Samples taken; none is ever dropped as an outlier.", &Row::samples},
     Column{"time_us_median", "us", "Median time of one launch over the samples; every rate is computed from it.",
            &Row::time_us_median},
@@ -98,7 +108,7 @@ constexpr std::array kColumns = {
            &Row::launches_per_sample},
     Column{"flush_bytes", "bytes", "Bytes written before each cold sample to empty the caches.", &Row::flush_bytes},
     Column{"interleaved", "", "Kernels of the point that were sampled in turn, this one included.", &Row::interleaved},
-    Column{"launch_bound", "", "1 when the time is near that of an empty launch, so the host is what was measured.",
+    Column{"launch_bound", "", "1 when the host takes longer to enqueue a launch than the device to run it.",
            &Row::launch_bound},
     Column{"throttled", "", "Samples during which the device reported a power or thermal limit.", &Row::throttled},
     Column{"timer_overhead_us", "us", "Time of an empty sample; reported, never subtracted.", &Row::timer_overhead_us},

@@ -73,7 +73,9 @@ struct Cell {
   std::string (*text)(const Row& row);
 };
 
-std::string percent(double value) { return fmt::format("{:.1f}%", value); }
+std::string percent(double value) {
+  return value < 99.95 ? fmt::format("{:.1f}%", value) : fmt::format("{:.0f}%", value);
+}
 
 constexpr std::array<Cell, 13> kCells = {{
     {"kernel", 14, true, true, 0, [](const Row& row) { return kernel_text(row); }},

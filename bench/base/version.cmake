@@ -1,5 +1,5 @@
 # Writes version.cpp from version.cpp.in, on every build; the file changes only when its text does.
-# Needs: SOURCE_DIR (of the project), INPUT, OUTPUT, and VERSION, COMPILER, FLAGS, BUILD_TYPE, SYSTEM.
+# Needs: SOURCE_DIR (of the project), INPUT, OUTPUT, and VERSION, COMPILER, FLAGS, BUILD_TYPE, SYSTEM, LIBRARIES.
 set(COMMIT "")
 find_program(GIT git)
 if(GIT AND EXISTS ${SOURCE_DIR}/.git)

@@ -12,6 +12,7 @@ struct BuildInfo {
   std::string_view flags;       // of the C++ compiler, build type included
   std::string_view build_type;  // Release, Debug, ...
   std::string_view system;      // what it was built for, e.g. Linux x86_64
+  std::string_view libraries;   // compiled against, as their packages say, e.g. "fmt 9.1.0, CLI11 2.3.2"
 };
 
 const BuildInfo& build_info();

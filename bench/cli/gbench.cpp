@@ -13,6 +13,7 @@
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
 #include "bench/plan/plan.hpp"
+#include "bench/run/interrupt.hpp"
 #include "bench/run/point.hpp"
 #include "bench/run/runner.hpp"
 
@@ -59,7 +60,7 @@ class Opener {
       return session;
     }
     if (c.threads > 0) device_->set_threads(c.threads);
-    point_ = std::make_unique<run::PointRun>(*device_, pool_, settings_, never_, [](const plan::Case&) {});
+    point_ = std::make_unique<run::PointRun>(*device_, pool_, settings_, stop_, [](const plan::Case&) {});
     lane_ = std::make_unique<run::Lane>(point_->open(c, candidate));
     const reports::Row& row = lane_->row;
     if (!lane_->stopwatch) {
@@ -91,7 +92,7 @@ class Opener {
   }
 
   run::RunSettings settings_;
-  std::function<bool()> never_ = [] { return false; };
+  std::function<bool()> stop_ = &run::interrupted;
   kernels::ThreadPool pool_{static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
   std::string device_id_;
   std::unique_ptr<kernels::Device> device_;
@@ -118,10 +119,13 @@ int gbench_verb(const GbenchOptions& options) {
     }
   }
   const base::BuildInfo& build = base::build_info();
-  return measure::run_gbench("attnbench", options.benchmark_args, cases,
-                             {{"attnbench_version", std::string(build.version)},
-                              {"attnbench_commit", std::string(build.commit)},
-                              {"command", options.sweep.command}});
+  const run::InterruptGuard guard;
+  const int code = measure::run_gbench("attnbench", options.benchmark_args, cases,
+                                       {{"attnbench_version", std::string(build.version)},
+                                        {"attnbench_commit", std::string(build.commit)},
+                                        {"command", options.sweep.command}},
+                                       &run::interrupted);
+  return run::interrupted() ? run::interrupt_exit_code() : code;
 }
 
 }  // namespace attnbench::cli

@@ -9,6 +9,7 @@
 
 #include "bench/base/suggest.hpp"
 #include "bench/base/units.hpp"
+#include "bench/cli/shown.hpp"
 #include "bench/cli/words.hpp"
 #include "bench/plan/axis.hpp"
 
@@ -168,35 +169,40 @@ using verb::kVerify;
 constexpr unsigned kWriting = kSweep | kReport | kVerify;
 
 #define APPLY(expression) [](S& o, const Setting& s) -> Result<void> { return expression; }
+#define SHOW(expression) [](const S& o, [[maybe_unused]] unsigned v) -> std::string { return expression; }
 
 const OptionSpec kTable[] = {
-    {"d-model", "", "LIST", kAxes, "heads * head_dim [16,32,64]", kMeasuring, true, ',',
-     APPLY(axis(o.axes.d_model, s, kSizes))},
-    {"seq-len", "", "LIST", kAxes, "queries, and keys unless --seq-len-k says otherwise; k = 1024 [256,1k,4k]",
-     kMeasuring, true, ',', APPLY(axis(o.axes.seq_len, s, kLengths))},
-    {"seq-len-k", "", "LIST", kAxes, "keys [as many as queries]", kMeasuring, true, ',',
-     APPLY(axis(o.axes.seq_len_k, s, kLengths))},
-    {"batch", "", "LIST", kAxes, "sequences [8]", kMeasuring, true, ',', APPLY(axis(o.axes.batch, s, kSizes))},
-    {"heads", "", "LIST", kAxes, "query heads [1]", kMeasuring, true, ',', APPLY(axis(o.axes.heads, s, kSizes))},
-    {"kv-heads", "", "LIST", kAxes, "key/value heads; must divide heads [as many as heads]", kMeasuring, true, ',',
-     APPLY(axis(o.axes.kv_heads, s, kSizes))},
-    {"dtype", "", "LIST", kAxes, "fp32, bf16, fp16 [fp32; on CUDA fp32,bf16]", kMeasuring | kVerify, true, ',',
-     APPLY(store(o.axes.dtype, parse_dtypes(s.value), s))},
-    {"causal", "", "LIST", kAxes, "on, off [on]", kMeasuring, true, ',',
-     APPLY(store(o.axes.causal, parse_causal(s.value), s))},
-    {"window", "", "LIST", kAxes, "keys visible to the left of the diagonal, or none [none]", kMeasuring, true, ',',
-     APPLY(axis(o.axes.window, s, kWindows))},
-    {"scale", "", "NUMBER", kAxes, "factor on the scores [1 / sqrt(head_dim)]", kMeasuring, false, ',', scale},
-    {"pass", "", "LIST", kAxes, "fwd, bwd, fwd_bwd [fwd,bwd]", kMeasuring, true, ',',
-     APPLY(store(o.axes.pass, parse_passes(s.value), s))},
-    {"kernels", "kernel", "LIST", kAxes,
-     "naive, blas, flash, or NAME:VARIANT (see list kernels) [every kernel of the device]", kMeasuring | kVerify, true,
-     ',', APPLY(store(o.axes.kernels, parse_kernels(s.value), s))},
-    {"threads", "", "LIST", kAxes, "host threads, CPU only [every processor]", kMeasuring, true, ',', threads},
-    {"cache", "", "WORD", kAxes, "cold, hot, both [cold]", kMeasuring, true, ',',
-     APPLY(store(o.sampling.cache, parse_cache(s.value), s))},
-    {"device", "devices", "LIST", kAxes, "auto, cpu, cuda, cuda:N, mock [auto: cuda if there is one, else cpu]",
-     kMeasuring | kVerify | kList, true, ',', devices},
+    {"d-model", "", "LIST", kAxes, "heads * head_dim", kMeasuring, true, ',', APPLY(axis(o.axes.d_model, s, kSizes)),
+     SHOW(shown::axis(o.axes.d_model))},
+    {"seq-len", "", "LIST", kAxes, "queries, and keys unless --seq-len-k says otherwise; k = 1024", kMeasuring, true,
+     ',', APPLY(axis(o.axes.seq_len, s, kLengths)), SHOW(shown::axis(o.axes.seq_len))},
+    {"seq-len-k", "", "LIST", kAxes, "keys", kMeasuring, true, ',', APPLY(axis(o.axes.seq_len_k, s, kLengths)),
+     SHOW(shown::axis(o.axes.seq_len_k, "as many as queries"))},
+    {"batch", "", "LIST", kAxes, "sequences", kMeasuring, true, ',', APPLY(axis(o.axes.batch, s, kSizes)),
+     SHOW(shown::axis(o.axes.batch))},
+    {"heads", "", "LIST", kAxes, "query heads", kMeasuring, true, ',', APPLY(axis(o.axes.heads, s, kSizes)),
+     SHOW(shown::axis(o.axes.heads))},
+    {"kv-heads", "", "LIST", kAxes, "key/value heads; must divide heads", kMeasuring, true, ',',
+     APPLY(axis(o.axes.kv_heads, s, kSizes)), SHOW(shown::axis(o.axes.kv_heads, "as many as heads"))},
+    {"dtype", "", "LIST", kAxes, "fp32, bf16, fp16", kMeasuring | kVerify, true, ',',
+     APPLY(store(o.axes.dtype, parse_dtypes(s.value), s)),
+     SHOW(v == kVerify ? shown::verify_dtypes(o.axes.dtype) : shown::sweep_dtypes(o.axes.dtype))},
+    {"causal", "", "LIST", kAxes, "on, off", kMeasuring, true, ',',
+     APPLY(store(o.axes.causal, parse_causal(s.value), s)), SHOW(shown::causal(o.axes.causal))},
+    {"window", "", "LIST", kAxes, "keys visible to the left of the diagonal, or none", kMeasuring, true, ',',
+     APPLY(axis(o.axes.window, s, kWindows)), SHOW(shown::windows(o.axes.window))},
+    {"scale", "", "NUMBER", kAxes, "factor on the scores", kMeasuring, false, ',', scale,
+     SHOW(shown::scale(o.axes.scale))},
+    {"pass", "", "LIST", kAxes, "fwd, bwd, fwd_bwd", kMeasuring, true, ',',
+     APPLY(store(o.axes.pass, parse_passes(s.value), s)), SHOW(shown::passes(o.axes.pass))},
+    {"kernels", "kernel", "LIST", kAxes, "naive, blas, flash, or NAME:VARIANT (see list kernels)", kMeasuring | kVerify,
+     true, ',', APPLY(store(o.axes.kernels, parse_kernels(s.value), s)), SHOW(shown::kernels(o.axes.kernels))},
+    {"threads", "", "LIST", kAxes, "host threads, CPU only", kMeasuring, true, ',', threads,
+     SHOW(shown::threads(o.axes.threads))},
+    {"cache", "", "WORD", kAxes, "cold, hot, both", kMeasuring, true, ',',
+     APPLY(store(o.sampling.cache, parse_cache(s.value), s)), SHOW(shown::caches(o.sampling.cache))},
+    {"device", "devices", "LIST", kAxes, "auto, cpu, cuda, cuda:N, mock", kMeasuring | kVerify | kList, true, ',',
+     devices, SHOW(shown::devices(o.devices, v == kList))},
 
     {"zip", "", "AXES", kShape, "axes that move together, e.g. d_model,heads", kMeasuring, true, ';',
      APPLY(store(o.axes.zip, parse_zip(s.value), s))},
@@ -208,31 +214,31 @@ const OptionSpec kTable[] = {
      APPLY(toggle(o.try_oom, s))},
     {"resume", "", "", kShape, "continue the sweep in --out DIR: skip what it has finished", kSweep, false, ',',
      APPLY(toggle(o.resume, s))},
-    {"seed", "", "NUMBER", kShape, "of the inputs [1]", kMeasuring, false, ',', seed},
+    {"seed", "", "NUMBER", kShape, "of the inputs", kMeasuring, false, ',', seed, SHOW(std::to_string(o.seed))},
     {"deterministic", "", "", kShape, "ask kernels for results that repeat bit by bit", kMeasuring, false, ',',
      APPLY(toggle(o.sampling.deterministic, s))},
 
-    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA) [auto]", kMeasuring, false, ',',
-     APPLY(store(o.sampling.timing, parse_timing(s.value), s))},
-    {"min-samples", "", "N", kSampling, "least samples of a row [3]", kSweep, false, ',',
-     APPLY(count(o.sampling.samples_min, s))},
-    {"max-samples", "", "N", kSampling, "most samples of a row [10000]", kSweep, false, ',',
-     APPLY(count(o.sampling.samples_max, s))},
-    {"min-time", "", "TIME", kSampling, "least time sampled per row [0.2s]", kSweep, false, ',',
-     APPLY(seconds(o.sampling.time_min_s, s, true))},
-    {"time-limit", "", "TIME", kSampling, "most time sampled per row [3s]", kSweep, false, ',',
-     APPLY(seconds(o.sampling.time_limit_s, s, false))},
-    {"max-noise", "", "PERCENT", kSampling, "stop when the median's 95 % interval is within this [1]", kSweep, false,
-     ',', APPLY(percent(o.sampling.noise_max_pct, s))},
-    {"run-limit", "", "TIME", kSampling, "end the whole run after this, exit 124 [no limit]", kSweep, false, ',',
-     APPLY(seconds(o.run_limit_s, s, true))},
-    {"thermal", "", "WORD", kSampling, "burst, or sustained: warm the device up before every row [burst]", kSweep,
-     false, ',', thermal},
+    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA)", kMeasuring, false, ',',
+     APPLY(store(o.sampling.timing, parse_timing(s.value), s)), SHOW(std::string(to_string(o.sampling.timing)))},
+    {"min-samples", "", "N", kSampling, "least samples of a row", kSweep, false, ',',
+     APPLY(count(o.sampling.samples_min, s)), SHOW(std::to_string(o.sampling.samples_min))},
+    {"max-samples", "", "N", kSampling, "most samples of a row", kSweep, false, ',',
+     APPLY(count(o.sampling.samples_max, s)), SHOW(std::to_string(o.sampling.samples_max))},
+    {"min-time", "", "TIME", kSampling, "least time sampled per row", kSweep, false, ',',
+     APPLY(seconds(o.sampling.time_min_s, s, true)), SHOW(shown::seconds(o.sampling.time_min_s))},
+    {"time-limit", "", "TIME", kSampling, "most time sampled per row", kSweep, false, ',',
+     APPLY(seconds(o.sampling.time_limit_s, s, false)), SHOW(shown::seconds(o.sampling.time_limit_s))},
+    {"max-noise", "", "PERCENT", kSampling, "stop when the median's 95 % interval is within this", kSweep, false, ',',
+     APPLY(percent(o.sampling.noise_max_pct, s)), SHOW(shown::number(o.sampling.noise_max_pct))},
+    {"run-limit", "", "TIME", kSampling, "end the whole run after this, exit 124", kSweep, false, ',',
+     APPLY(seconds(o.run_limit_s, s, true)), SHOW(shown::run_limit(o.run_limit_s))},
+    {"thermal", "", "WORD", kSampling, "burst, or sustained: warm the device up before every row", kSweep, false, ',',
+     thermal, SHOW(shown::thermal(o.sampling.sustained))},
 
-    {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to [naive]", kSweep | kReport, false, ',',
-     baseline},
-    {"out", "", "DIR", kOutput, "where rows.jsonl goes [attnbench-out/<UTC time>]", kSweep | kVerify, false, ',',
-     APPLY(text(o.outputs.out_dir, s))},
+    {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to", kSweep | kReport, false, ',', baseline,
+     SHOW(o.baseline)},
+    {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify, false, ',',
+     APPLY(text(o.outputs.out_dir, s)), SHOW(shown::out_dir(o.outputs.out_dir, v == kSweep))},
     {"csv", "", "FILE", kOutput, "write CSV; - is standard output", kWriting, false, ',',
      APPLY(text(o.outputs.csv, s))},
     {"json", "", "FILE", kOutput, "write JSON; - is standard output", kWriting, false, ',',
@@ -242,16 +248,24 @@ const OptionSpec kTable[] = {
     {"gbench-json", "", "FILE", kOutput, "write the JSON of Google Benchmark; - is standard output", kSweep | kReport,
      false, ',', APPLY(text(o.outputs.gbench_json, s))},
     {"quiet", "", "", kOutput, "no table, no progress", kWriting, false, ',', APPLY(toggle(o.outputs.quiet, s))},
-    {"color", "", "WHEN", kOutput, "auto, always, never [auto]", kWriting, false, ',', color},
+    {"color", "", "WHEN", kOutput, "auto, always, never", kWriting, false, ',', color,
+     SHOW(shown::color(o.outputs.color))},
     {"config", "", "FILE", kOutput, "read options from a TOML file: option = value", kWriting | kMeasuring | kList,
      false, ',', nullptr},
 };
 
 #undef APPLY
+#undef SHOW
 
 }  // namespace
 
 std::span<const OptionSpec> option_table() { return kTable; }
+
+std::string help_of(const OptionSpec& option, unsigned verb) {
+  static const SweepOptions kDefaults{};
+  if (option.shown == nullptr) return std::string(option.help);
+  return fmt::format("{} [{}]", option.help, option.shown(kDefaults, verb));
+}
 
 Result<void> check_together(const SweepOptions& options) {
   const Sampling& sampling = options.sampling;
@@ -260,8 +274,9 @@ Result<void> check_together(const SweepOptions& options) {
                                                sampling.samples_min, sampling.samples_max, sampling.samples_min));
   }
   if (options.resume && options.outputs.out_dir.empty()) {
-    return fail(ErrorKind::kUsage,
-                "--resume continues a sweep in --out DIR; say which, e.g. --resume --out attnbench-out/<time>");
+    return fail(
+        ErrorKind::kUsage,
+        fmt::format("--resume continues a sweep in --out DIR; say which, e.g. --resume --out {}/<time>", kOutRoot));
   }
   const std::array<std::pair<std::string_view, const std::string*>, 4> writers{
       {{"--csv", &options.outputs.csv},

@@ -39,7 +39,12 @@ struct OptionSpec {
   bool repeats = false;  // given twice, the values are joined by `joint`; otherwise the last one counts
   char joint = ',';
   base::Result<void> (*apply)(SweepOptions& options, const Setting& setting) = nullptr;  // null: parse.cpp handles it
+  /// The value that `options` hold, as the help of a verb shows it; null where nothing is set by default.
+  std::string (*shown)(const SweepOptions& options, unsigned verb) = nullptr;
 };
+
+/// The sentence of the option and, in brackets, the default that its field of SweepOptions has.
+std::string help_of(const OptionSpec& option, unsigned verb);
 
 /// Every option of every verb but --help and --version. SweepOptions has a field for each value that options give.
 std::span<const OptionSpec> option_table();

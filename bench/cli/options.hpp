@@ -1,9 +1,11 @@
 // Everything a user can ask for, as plain values. Every default of the program lives here.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/device/device.hpp"
@@ -27,6 +29,35 @@ struct ExcludeRule {
   std::vector<Term> terms;
 };
 
+/// Dtypes of a sweep without --dtype: a processor's kernels compute in fp32 whatever comes in.
+inline std::vector<kernels::Dtype> sweep_dtypes(kernels::DeviceKind kind) {
+  if (kind == kernels::DeviceKind::kCuda) return {kernels::Dtype::kFp32, kernels::Dtype::kBf16};
+  return {kernels::Dtype::kFp32};
+}
+
+/// Dtypes of verify without --dtype.
+inline std::vector<kernels::Dtype> verify_dtypes() {
+  return {kernels::Dtype::kFp32, kernels::Dtype::kBf16, kernels::Dtype::kFp16};
+}
+
+/// Kernels of the mock device without --kernels: its others fail, or wait, on purpose, for those who name them.
+inline constexpr std::array<std::string_view, 3> kMockKernels{"naive", "blas", "flash"};
+
+/// Without --kernels a device's kernel takes part.
+inline bool runs_unnamed(kernels::DeviceKind kind, std::string_view kernel) {
+  if (kind != kernels::DeviceKind::kMock) return true;
+  for (const std::string_view name : kMockKernels) {
+    if (name == kernel) return true;
+  }
+  return false;
+}
+
+/// Where a sweep without --out makes its folder, named by the time.
+inline constexpr const char* kOutRoot = "attnbench-out";
+
+/// What rows are compared with, in every verb that prints speed-ups.
+inline constexpr const char* kBaseline = "naive";
+
 /// The axes of a sweep; the plan is their product, except for zipped ones. Empty optional: chosen for the device.
 struct Axes {
   std::vector<std::int64_t> d_model{16, 32, 64};
@@ -35,12 +66,12 @@ struct Axes {
   std::vector<std::int64_t> batch{8};
   std::vector<std::int64_t> heads{1};
   std::vector<std::int64_t> kv_heads;                // empty: equal to heads
-  std::optional<std::vector<kernels::Dtype>> dtype;  // CPU: fp32; CUDA: fp32, bf16
+  std::optional<std::vector<kernels::Dtype>> dtype;  // empty: sweep_dtypes of the device
   std::vector<bool> causal{true};
   std::vector<std::int64_t> window{-1};  // keys to the left; -1 none
   std::optional<double> scale;           // 1 / sqrt(head_dim)
   std::vector<kernels::Pass> pass{kernels::Pass::kFwd, kernels::Pass::kBwd};
-  std::vector<KernelChoice> kernels;  // empty: every kernel of the device
+  std::vector<KernelChoice> kernels;  // empty: all that runs_unnamed on the device
   std::vector<int> threads;           // empty: every processor this process may use
   std::vector<std::vector<std::string>> zip;
   std::vector<ExcludeRule> exclude;
@@ -63,7 +94,7 @@ struct Sampling {
 
 /// Where results go. "-" is standard output.
 struct Outputs {
-  std::string out_dir;  // empty: attnbench-out/<UTC time>
+  std::string out_dir;  // empty: a folder in kOutRoot named by the time (sweep), or nothing is kept (verify)
   std::string csv, json, md, gbench_json;
   bool quiet = false;
   Color color = Color::kAuto;
@@ -78,7 +109,7 @@ struct SweepOptions {
   Outputs outputs;
   std::vector<std::string> devices{"auto"};  // auto, cpu, cuda, cuda:0, mock
   std::uint64_t seed = 1;
-  std::string baseline = "naive";
+  std::string baseline = kBaseline;
   bool dry_run = false;
   bool try_oom = false;
   bool resume = false;     // continue in out_dir
@@ -89,7 +120,7 @@ struct SweepOptions {
 struct ReportOptions {
   std::string input;  // a run directory or a rows.jsonl
   Outputs outputs;
-  std::string baseline = "naive";
+  std::string baseline = kBaseline;
 };
 
 struct VerifyOptions {

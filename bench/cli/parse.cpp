@@ -127,10 +127,10 @@ void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
     if (!option.alias.empty()) names += ",--" + std::string(option.alias);
     const std::string name(option.name);
     if (option.metavar.empty()) {
-      verb->add_flag(names, sink.switches[name], std::string(option.help))->group(std::string(option.group));
+      verb->add_flag(names, sink.switches[name], help_of(option, bit))->group(std::string(option.group));
       continue;
     }
-    verb->add_option(names, sink.values[name], std::string(option.help))
+    verb->add_option(names, sink.values[name], help_of(option, bit))
         ->allow_extra_args(false)
         ->type_name(std::string(option.metavar))
         ->group(std::string(option.group));
@@ -269,6 +269,9 @@ Result<Command> parse_verb(CLI::App& app, const Sink& sink, const Split& argumen
       *std::find_if(kVerbs.begin(), kVerbs.end(), [&](const VerbSpec& v) { return v.name == verb->get_name(); });
   if (auto ok = check_rest(verb->remaining(), spec); !ok) return tl::unexpected(ok.error());
   const unsigned bit = verb_bit(spec.name);
+  if (bit != verb::kVersion) {  // which, as help does, answers whatever is around it
+    if (auto ok = check_environment(environment); !ok) return tl::unexpected(ok.error());
+  }
   Settings settings(bit);
   add_flags(settings, *verb, sink, bit);
   settings.add_environment(environment);

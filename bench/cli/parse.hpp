@@ -27,8 +27,8 @@ Environment process_environment();
 
 /// Turns the arguments after the program's name into a verb and its options.
 ///
-/// Errors  kUsage: unknown verb, option, key or word (the nearest is named), a wrong value (with a caret under it),
-///         options that exclude each other. kUnreadable: a config file that cannot be opened.
+/// Errors  kUsage: unknown verb, option, variable, key or word (the nearest is named), a wrong value (with a caret
+///         under it), options that exclude each other. kUnreadable: a config file that cannot be opened.
 base::Result<Command> parse(std::span<const std::string> arguments, const Environment& environment);
 
 /// Name of the variable that stands for an option: seq-len is ATTNBENCH_SEQ_LEN.

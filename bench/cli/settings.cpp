@@ -34,10 +34,19 @@ Result<void> unknown_key(const std::string& path, const ConfigEntry& entry, unsi
   return fail(ErrorKind::kUsage, fmt::format("{}: unknown key \"{}\"{}; {}", path, entry.key, place, hint));
 }
 
+/// Variables that are not options: read by scripts/ and by the tests, or the names of CMake options, which the
+/// environment of a build may well carry.
+constexpr std::array<std::string_view, 12> kOtherVariables{
+    "ATTNBENCH_BARE_INSIDE", "ATTNBENCH_CMAKE_ARGS",    "ATTNBENCH_CUDA",       "ATTNBENCH_CUDNN_FRONTEND_INCLUDE",
+    "ATTNBENCH_GOLDEN",      "ATTNBENCH_CUDNN_INCLUDE", "ATTNBENCH_KERNEL_SET", "ATTNBENCH_PTXAS_VERBOSE",
+    "ATTNBENCH_SANITIZE",    "ATTNBENCH_TESTS",         "ATTNBENCH_WERROR",     "ATTNBENCH_UPDATE_GOLDEN"};
+
+constexpr std::string_view kVariablePrefix = "ATTNBENCH_";
+
 }  // namespace
 
 std::string variable_of(std::string_view option) {
-  std::string name = "ATTNBENCH_";
+  std::string name(kVariablePrefix);
   for (const char c : option) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
 }
@@ -80,6 +89,28 @@ void Settings::add_environment(const Environment& environment) {
       if (found != environment.end() && !found->second.empty()) add(option, {found->second, found->first});
     }
   }
+}
+
+Result<void> check_environment(const Environment& environment) {
+  std::vector<std::string> options;
+  for (const OptionSpec& option : option_table()) {
+    options.push_back(variable_of(option.name));
+    if (!option.alias.empty()) options.push_back(variable_of(option.alias));
+  }
+  // What follows the prefix is what can be mistyped; with it any two names would look alike.
+  const auto tail = [](std::string_view name) { return name.substr(std::min(name.size(), kVariablePrefix.size())); };
+  std::vector<std::string_view> known;
+  for (const std::string_view name : options) known.push_back(tail(name));
+  for (const std::string_view name : kOtherVariables) known.push_back(tail(name));
+  for (const auto& [name, value] : environment) {
+    if (std::find(known.begin(), known.end(), tail(name)) != known.end()) continue;
+    const std::string_view match = base::nearest(tail(name), known);
+    const std::string hint =
+        match.empty() ? "options are set by ATTNBENCH_<OPTION>, e.g. ATTNBENCH_SEQ_LEN=4k; see attnbench sweep --help"
+                      : fmt::format("did you mean {}{}?", kVariablePrefix, match);
+    return fail(ErrorKind::kUsage, fmt::format("unknown variable {}; {}", name, hint));
+  }
+  return {};
 }
 
 Result<void> Settings::add_config(const std::string& path, const std::vector<ConfigEntry>& entries) {

@@ -28,7 +28,7 @@ class Settings {
   void add(const OptionSpec& option, Setting setting) { values_.emplace(std::string(option.name), std::move(setting)); }
   const Setting* find(std::string_view option) const;
 
-  void add_environment(const Environment& environment);
+  void add_environment(const Environment& environment);  // of variables that check_environment has seen
 
   /// Top-level keys are for every verb (a key that only other verbs know is skipped), [verb] sections for that one.
   /// Error: a key that no verb knows, or that is not an option of its section's verb.
@@ -41,6 +41,10 @@ class Settings {
   unsigned verb_;
   std::map<std::string, Setting, std::less<>> values_;
 };
+
+/// Every variable stands for an option of some verb, or belongs to the scripts, the build or the tests.
+/// Error: kUsage for another one, with the nearest.
+base::Result<void> check_environment(const Environment& environment);
 
 /// Option by name or alias, with - or _; null when there is none.
 const OptionSpec* find_option(std::string_view name);

@@ -64,7 +64,7 @@ run::RunSettings settings_for(const SweepOptions& options, const SweepFolder& fo
 /// Worst outcome first: a signal, the run's time limit, rows that failed.
 int exit_code_for(const run::RunSummary& summary) {
   if (summary.error) return complain(*summary.error);
-  if (summary.interrupted) return 128 + run::interrupt_signal();
+  if (summary.interrupted) return run::interrupt_exit_code();
   if (summary.limit_reached) return base::exit_code::kTimeLimit;
   for (const char* bad : {status::kIncorrect, status::kTimeout, status::kFailed, status::kDeviceLost}) {
     if (summary.count(bad) > 0) return base::exit_code::kRowFailed;

@@ -14,6 +14,7 @@
 #include "bench/measure/golden.hpp"
 #include "bench/measure/workload.hpp"
 #include "bench/plan/select.hpp"
+#include "bench/run/interrupt.hpp"
 #include "bench/run/provenance.hpp"
 #include "bench/run/sink.hpp"
 #include "reports/rows_io.hpp"
@@ -65,7 +66,8 @@ Result<std::vector<const kernels::KernelInfo*>> chosen(const VerifyOptions& opti
   for (const kernels::KernelInfo* kernel : candidate.kernels) {
     const bool wanted = std::any_of(options.kernels.begin(), options.kernels.end(),
                                     [&](const KernelChoice& choice) { return plan::matches(*kernel, choice); });
-    if (wanted || options.kernels.empty()) kernels.push_back(kernel);
+    const bool unnamed = options.kernels.empty() && runs_unnamed(candidate.facts.kind, kernel->name);
+    if (wanted || unnamed) kernels.push_back(kernel);
   }
   if (!kernels.empty()) return kernels;
   return base::fail(base::ErrorKind::kUsage,
@@ -104,7 +106,7 @@ Result<void> write_rows(const VerifyOptions& options, const reports::Document& d
       if (auto ok = (*sink)->row(row); !ok) return ok;
     }
   }
-  return write_reports(options.outputs, document, "naive");
+  return write_reports(options.outputs, document, kBaseline);
 }
 
 /// The row of one file, kernel and dtype: no times, the error of the worst tensor.
@@ -179,11 +181,13 @@ Result<void> verify_file(const VerifyOptions& options, const std::string& path,
   const auto golden = measure::read_golden(*file);
   if (!golden) return tl::unexpected(golden.error());
   print(options, name);
-  const std::vector<Dtype> dtypes =
-      options.dtype.value_or(std::vector<Dtype>{Dtype::kFp32, Dtype::kBf16, Dtype::kFp16});
+  const std::vector<Dtype> dtypes = options.dtype.value_or(verify_dtypes());
   for (std::size_t d = 0; d < devices.size(); ++d) {
     for (const kernels::KernelInfo* kernel : kernels[d]) {
-      for (const Dtype dtype : dtypes) verify_kernel(options, *golden, dtype, name, *kernel, *devices[d], tally);
+      for (const Dtype dtype : dtypes) {
+        if (run::interrupted()) return {};
+        verify_kernel(options, *golden, dtype, name, *kernel, *devices[d], tally);
+      }
     }
   }
   return {};
@@ -211,18 +215,25 @@ int verify_verb(const VerifyOptions& options) {
   Tally tally;
   tally.provenance = {run::utc_now(), options.command, 0, run::host_facts()};
   std::optional<base::Error> damaged;
+  const run::InterruptGuard guard;
   for (const std::string& path : *files) {
+    if (run::interrupted()) break;
     if (auto ok = verify_file(options, path, devices, kernels, tally); !ok) {
       fmt::print(stderr, "error: {}\n", ok.error().message);
       if (!damaged) damaged = ok.error();
     }
   }
-  fmt::print(
-      "{} passed, {} failed, {} unsupported. Errors are relative to the largest magnitude of a tensor, absolute "
-      "where that is under 1; allowed is the kernel's tolerance, or sqrt(D) 2^-24 times the largest sum of "
-      "|q k| scale where that is more (rounding of large logits).\n",
-      tally.passed, tally.failed, tally.declined);
+  fmt::print(options.outputs.owns_stdout() ? stderr : stdout,
+             "{} passed, {} failed, {} unsupported. Errors are relative to the largest magnitude of a tensor, absolute "
+             "where that is under 1; allowed is the kernel's tolerance, or sqrt(D) 2^-24 times the largest sum of "
+             "|q k| scale where that is more (rounding of large logits).\n",
+             tally.passed, tally.failed, tally.declined);
   if (auto ok = write_rows(options, tally.document); !ok) return complain(ok.error());
+  if (run::interrupted()) {
+    fmt::print(stderr, "interrupted: what was checked so far is counted above{}\n",
+               options.outputs.out_dir.empty() ? "" : fmt::format(" and kept in {}", options.outputs.out_dir));
+    return run::interrupt_exit_code();
+  }
   if (damaged) return base::exit_code_of(damaged->kind);
   return tally.failed > 0 ? base::exit_code::kRowFailed : base::exit_code::kOk;
 }

@@ -5,7 +5,8 @@
 
 namespace attnbench::cli {
 
-/// Version, commit, compiler and flags, and the features of the build, one a line.
+/// Version, commit, compiler and flags, the backends of the build and the libraries it was compiled against, one a
+/// line.
 std::string version_text();
 
 }  // namespace attnbench::cli

@@ -7,7 +7,11 @@ namespace attnbench::measure {
 namespace {
 
 /// Runs one case to the end of its iterations. True: no error.
-bool run_case(benchmark::State& state, const GbenchCase& entry) {
+bool run_case(benchmark::State& state, const GbenchCase& entry, const std::function<bool()>& interrupted) {
+  if (interrupted()) {
+    state.SkipWithError("not run: interrupted before it began");
+    return false;
+  }
   const GbenchSession session = entry.open();
   if (!session.error.empty()) {
     state.SkipWithError(session.error.c_str());
@@ -16,6 +20,11 @@ bool run_case(benchmark::State& state, const GbenchCase& entry) {
   std::string error;
   for (auto iteration : state) {
     static_cast<void>(iteration);
+    if (interrupted()) {
+      error = "interrupted while it was measured";
+      state.SkipWithError(error.c_str());
+      break;
+    }
     const auto time_us = session.take_us();
     if (!time_us) {
       error = time_us.error().message;
@@ -35,7 +44,8 @@ bool run_case(benchmark::State& state, const GbenchCase& entry) {
 }  // namespace
 
 int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
-               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context) {
+               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context,
+               const std::function<bool()>& interrupted) {
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -49,7 +59,7 @@ int run_gbench(const std::string& program, const std::vector<std::string>& argum
   for (const GbenchCase& entry : cases) {
     benchmark::RegisterBenchmark(
         entry.name.c_str(),
-        [&entry, &all_right](benchmark::State& state) { all_right = run_case(state, entry) && all_right; })
+        [&](benchmark::State& state) { all_right = run_case(state, entry, interrupted) && all_right; })
         ->UseManualTime()
         ->Iterations(entry.iterations)
         ->Unit(benchmark::kMicrosecond);

@@ -28,7 +28,11 @@ struct GbenchCase {
 
 /// Hands the cases and the library's own flags to Google Benchmark. Returns the exit code: 0, kUsage for a flag that it
 /// does not know, kRowFailed when a case ended in an error.
+///
+/// `interrupted` is asked before every case and every sample. From when it says so, the case in flight and those after
+/// it are errors (the library has no way to leave them out), and what was measured is printed and written as ever.
 int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
-               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context);
+               const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context,
+               const std::function<bool()>& interrupted);
 
 }  // namespace attnbench::measure

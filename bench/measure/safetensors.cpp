@@ -156,13 +156,15 @@ Result<std::vector<double>> SafeTensors::values(const std::string& tensor, std::
   const std::size_t bytes = entry.end - entry.begin;
   if (entry.dtype == "F32") return widen<float>(data, bytes / 4, [](float value) { return double{value}; });
   if (entry.dtype == "F64") return widen<double>(data, bytes / 8, [](double value) { return value; });
+  if (entry.dtype == "I32")
+    return widen<std::int32_t>(data, bytes / 4, [](std::int32_t value) { return double(value); });
   if (entry.dtype == "BF16") {
     return widen<kernels::Bf16>(data, bytes / 2, [](kernels::Bf16 value) { return double{kernels::to_float(value)}; });
   }
   if (entry.dtype == "F16") {
     return widen<kernels::Fp16>(data, bytes / 2, [](kernels::Fp16 value) { return double{kernels::to_float(value)}; });
   }
-  return damaged(name_, fmt::format("tensor {} is {}; F32, F64, BF16 or F16 is needed", tensor, entry.dtype));
+  return damaged(name_, fmt::format("tensor {} is {}; F32, F64, BF16, F16 or I32 is needed", tensor, entry.dtype));
 }
 
 }  // namespace attnbench::measure

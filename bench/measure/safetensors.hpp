@@ -34,7 +34,7 @@ class SafeTensors {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::map<std::string, SafeTensor>& tensors() const { return tensors_; }
 
-  /// Values of a tensor of F32, F64, BF16 or F16, widened.
+  /// Values of a tensor of F32, F64, BF16, F16 or I32, widened.
   ///
   /// Errors  kUnreadable: there is no such tensor, its shape is another one, or its dtype is not one of these
   base::Result<std::vector<double>> values(const std::string& tensor, std::span<const std::int64_t> shape) const;

@@ -72,13 +72,7 @@ struct Resolved {
 };
 
 Resolved resolve(const SweepOptions& options, const Candidate& candidate) {
-  using kernels::Dtype;
-  Resolved resolved{options, candidate, {Dtype::kFp32}, {0}};
-  if (options.axes.dtype) {
-    resolved.dtype = *options.axes.dtype;
-  } else if (candidate.facts.kind == DeviceKind::kCuda) {
-    resolved.dtype = {Dtype::kFp32, Dtype::kBf16};
-  }
+  Resolved resolved{options, candidate, options.axes.dtype.value_or(cli::sweep_dtypes(candidate.facts.kind)), {0}};
   if (candidate.facts.kind == DeviceKind::kCpu) {
     resolved.threads = options.axes.threads;
     if (resolved.threads.empty()) resolved.threads = {std::max(1, candidate.facts.cores)};

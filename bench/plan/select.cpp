@@ -83,7 +83,9 @@ bool matches(const KernelInfo& kernel, const KernelChoice& choice) {
 std::vector<KernelChoice> choices_on(const cli::SweepOptions& options, const Candidate& candidate) {
   std::vector<KernelChoice> choices;
   if (options.axes.kernels.empty()) {
-    for (const std::string_view name : names(std::span(&candidate, 1))) choices.push_back({std::string(name), ""});
+    for (const std::string_view name : names(std::span(&candidate, 1))) {
+      if (cli::runs_unnamed(candidate.facts.kind, name)) choices.push_back({std::string(name), ""});
+    }
     return choices;
   }
   for (const KernelChoice& choice : options.axes.kernels) {

@@ -11,7 +11,8 @@ namespace attnbench::plan {
 /// The kernel has the choice's name and, where one was given, its variant.
 bool matches(const kernels::KernelInfo& kernel, const cli::KernelChoice& choice);
 
-/// The choices that this device has, in the order asked; without --kernels every kernel name of the catalog, once.
+/// The choices that this device has, in the order asked; without --kernels every kernel name of the catalog that
+/// runs_unnamed, once.
 std::vector<cli::KernelChoice> choices_on(const cli::SweepOptions& options, const Candidate& candidate);
 
 /// Every chosen kernel, and a baseline that was asked for, is on some device. Error: kUsage, with the nearest name.

@@ -16,5 +16,7 @@ class InterruptGuard {
 /// The signal that asked to stop, 0 when none did.
 int interrupt_signal();
 inline bool interrupted() { return interrupt_signal() != 0; }
+/// 130 for SIGINT, 143 for SIGTERM, as a shell would say of a program that one of them ended.
+inline int interrupt_exit_code() { return 128 + interrupt_signal(); }
 
 }  // namespace attnbench::run

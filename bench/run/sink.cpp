@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "bench/cli/options.hpp"
 #include "bench/run/host.hpp"
 
 namespace attnbench::run {
@@ -85,7 +86,7 @@ std::string default_directory() {
   std::string stamp = utc_now();  // 2025-01-31T12:00:00Z
   std::erase(stamp, '-');
   std::erase(stamp, ':');
-  const std::string first = "attnbench-out/" + stamp;
+  const std::string first = fmt::format("{}/{}", cli::kOutRoot, stamp);
   std::string directory = first;
   std::error_code ignored;
   for (int i = 2; fs::exists(directory, ignored); ++i) directory = fmt::format("{}-{}", first, i);

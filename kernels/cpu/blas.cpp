@@ -3,6 +3,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -18,46 +19,59 @@ const dnnl::engine& cpu_engine() {
   return engine;
 }
 
-DnnlDesc describe(const MatrixShape& s) {
-  return DnnlDesc({s.rows, s.columns}, dnnl::memory::data_type::f32, {s.row, s.column});
+dnnl::memory::data_type type_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFp32:
+      return dnnl::memory::data_type::f32;
+    case Dtype::kBf16:
+      return dnnl::memory::data_type::bf16;
+    case Dtype::kFp16:
+      return dnnl::memory::data_type::f16;
+  }
+  return dnnl::memory::data_type::undef;
+}
+
+DnnlDesc describe(const MatrixShape& s) { return DnnlDesc({s.rows, s.columns}, type_of(s.dtype), {s.row, s.column}); }
+
+dnnl::matmul::primitive_desc describe(const ProductShapes& shapes, bool accumulate) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::matmul::desc operation(describe(shapes.a), describe(shapes.b), describe(shapes.c));
+  return {operation, attributes, cpu_engine()};
 }
 
 /// One primitive, and for each thread its memory objects, so that a launch only sets addresses.
 class Product : public LibraryProduct {
  public:
-  Product(const ProductShapes& shapes, bool accumulate, int threads) {
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (accumulate) {
-      dnnl::post_ops sum;
-      sum.append_sum(1.0f);
-      attributes.set_post_ops(sum);
-    }
-    const DnnlDesc a = describe(shapes.a), b = describe(shapes.b), c = describe(shapes.c);
-    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes, cpu_engine());
-    primitive_ = dnnl::matmul(description);
-    const DnnlDesc scratch = description.scratchpad_desc();
+  Product(const ProductShapes& shapes, const dnnl::matmul::primitive_desc& description, int threads)
+      : primitive_(description), scratch_bytes_(description.scratchpad_desc().get_size()) {
     for (int thread = 0; thread < threads; ++thread) {
       Bound bound;
-      bound.scratch.resize(scratch.get_size());
-      bound.a = dnnl::memory(a, cpu_engine(), nullptr);
-      bound.b = dnnl::memory(b, cpu_engine(), nullptr);
-      bound.c = dnnl::memory(c, cpu_engine(), nullptr);
+      bound.a = dnnl::memory(describe(shapes.a), cpu_engine(), nullptr);
+      bound.b = dnnl::memory(describe(shapes.b), cpu_engine(), nullptr);
+      bound.c = dnnl::memory(describe(shapes.c), cpu_engine(), nullptr);
+      bound.scratch = dnnl::memory(description.scratchpad_desc(), cpu_engine(), nullptr);
       bound.arguments = {{DNNL_ARG_SRC, bound.a}, {DNNL_ARG_WEIGHTS, bound.b}, {DNNL_ARG_DST, bound.c}};
-      if (!bound.scratch.empty()) {
-        bound.arguments[DNNL_ARG_SCRATCHPAD] = dnnl::memory(scratch, cpu_engine(), bound.scratch.data());
-      }
+      if (scratch_bytes_ > 0) bound.arguments[DNNL_ARG_SCRATCHPAD] = bound.scratch;
       bound.stream = dnnl::stream(cpu_engine());
       bound_.push_back(std::move(bound));
     }
   }
 
-  bool run(const float* a, const float* b, float* c, int thread) override {
+  std::size_t scratch_bytes() const override { return scratch_bytes_; }
+
+  bool run(const void* a, const void* b, void* c, int thread, void* scratch) override {
     omp_set_num_threads(1);  // of this thread: the pool is the only parallelism, and OpenMP never starts a pool
     Bound& bound = bound_[static_cast<std::size_t>(thread)];
-    bound.a.set_data_handle(const_cast<float*>(a));
-    bound.b.set_data_handle(const_cast<float*>(b));
+    bound.a.set_data_handle(const_cast<void*>(a));
+    bound.b.set_data_handle(const_cast<void*>(b));
     bound.c.set_data_handle(c);
+    if (scratch_bytes_ > 0) bound.scratch.set_data_handle(scratch);
     try {
       primitive_.execute(bound.stream, bound.arguments);
     } catch (const dnnl::error&) {
@@ -68,21 +82,27 @@ class Product : public LibraryProduct {
 
  private:
   struct Bound {
-    dnnl::memory a, b, c;
-    std::vector<unsigned char> scratch;
+    dnnl::memory a, b, c, scratch;
     std::unordered_map<int, dnnl::memory> arguments;
     dnnl::stream stream;
   };
   dnnl::matmul primitive_;
+  std::size_t scratch_bytes_;
   std::vector<Bound> bound_;
 };
 
 base::Result<std::unique_ptr<LibraryProduct>> make_product(const ProductShapes& shapes, bool accumulate, int threads) {
   omp_set_num_threads(1);  // what the library sees while it makes a primitive decides how that one divides its work
   try {
-    return std::make_unique<Product>(shapes, accumulate, threads);
+    const dnnl::matmul::primitive_desc description = describe(shapes, accumulate);
+    if (std::string_view(description.impl_info_str()).starts_with("ref")) {
+      return base::fail(base::ErrorKind::kUnsupported, "oneDNN has only its reference for this matrix product here");
+    }
+    return std::make_unique<Product>(shapes, description, threads);
   } catch (const dnnl::error& error) {
-    return base::fail(base::ErrorKind::kFailed, std::string("oneDNN makes no such matrix product: ") + error.what());
+    const bool declined = error.status == dnnl_unimplemented;
+    return base::fail(declined ? base::ErrorKind::kUnsupported : base::ErrorKind::kFailed,
+                      std::string("oneDNN makes no such matrix product: ") + error.what());
   }
 }
 

@@ -6,6 +6,8 @@
 namespace attnbench::kernels {
 
 std::span<const KernelInfo* const> cpu_kernels();
+const GemmLibrary& cpu_gemm();
+base::Result<std::unique_ptr<LayerOps>> make_cpu_layer_ops(Device& device);
 
 namespace {
 
@@ -30,7 +32,8 @@ base::Result<std::unique_ptr<Device>> open_cpu(int ordinal) {
 }  // namespace
 
 const Backend& cpu_backend() {
-  static const Backend backend{DeviceKind::kCpu, "cpu", &cpu_devices, &open_cpu, &cpu_kernels};
+  static const Backend backend{DeviceKind::kCpu, "cpu",       &cpu_devices,       &open_cpu,
+                               &cpu_kernels,     &cpu_gemm(), &make_cpu_layer_ops};
   return backend;
 }
 

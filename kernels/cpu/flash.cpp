@@ -19,11 +19,33 @@ std::optional<std::string> supports(const Problem& problem, Pass, const Target&)
 
 std::int64_t rows_of(const Problem& p) { return p.batch * p.heads * p.seq_q; }
 
-FlashLayout saved_layout(const Problem& p, std::size_t& row_max, std::size_t& inverse_sum) {
+struct SavedLayout {
+  std::size_t row_max = 0, inverse_sum = 0, out = 0;
+  std::size_t bytes = 0;
+};
+
+SavedLayout saved_layout(const Problem& p) {
   FlashLayout layout;
-  row_max = layout.take(rows_of(p));
-  inverse_sum = layout.take(rows_of(p));
-  return layout;
+  SavedLayout saved;
+  saved.row_max = layout.take(rows_of(p));
+  saved.inverse_sum = layout.take(rows_of(p));
+  if (p.dtype != Dtype::kFp32) saved.out = layout.take(rows_of(p) * p.head_dim);
+  saved.bytes = layout.bytes();
+  return saved;
+}
+
+FlashSaved find_saved(const AttentionArgs& args) {
+  FlashSaved saved;
+  saved.out = args.o;
+  if (args.saved == nullptr) return saved;
+  const SavedLayout layout = saved_layout(args.problem);
+  unsigned char* const base = static_cast<unsigned char*>(args.saved);
+  saved.row_max = reinterpret_cast<float*>(base + layout.row_max);
+  saved.inverse_sum = reinterpret_cast<float*>(base + layout.inverse_sum);
+  if (args.problem.dtype != Dtype::kFp32) {
+    saved.out = {base + layout.out, Dtype::kFp32, args.o.extent, dense_strides(args.o.extent)};
+  }
+  return saved;
 }
 
 Footprint footprint(const Problem& problem, Pass pass, const Target& target) {
@@ -34,8 +56,7 @@ Footprint footprint(const Problem& problem, Pass pass, const Target& target) {
     size.workspace_bytes =
         std::max(size.workspace_bytes, plan_flash_backward(problem, target.threads, isa).workspace_bytes);
   }
-  std::size_t row_max = 0, inverse_sum = 0;
-  size.saved_bytes = saved_layout(problem, row_max, inverse_sum).bytes();
+  size.saved_bytes = saved_layout(problem).bytes;
   return size;
 }
 
@@ -44,13 +65,7 @@ class PreparedFlash : public PreparedKernel {
   PreparedFlash(const AttentionArgs& args, CpuDevice& device) : args_(args) {
     const int threads = device.pool().threads();
     const FlashIsa isa = flash_isa();
-    FlashSaved saved;
-    if (args.saved != nullptr) {
-      std::size_t row_max = 0, inverse_sum = 0;
-      saved_layout(args.problem, row_max, inverse_sum);
-      unsigned char* const base = static_cast<unsigned char*>(args.saved);
-      saved = {reinterpret_cast<float*>(base + row_max), reinterpret_cast<float*>(base + inverse_sum)};
-    }
+    const FlashSaved saved = find_saved(args);
     forward_ = {&args_, plan_flash_forward(args.problem, threads, isa), saved, &device.pool()};
     backward_ = {&args_, plan_flash_backward(args.problem, threads, isa), saved, &device.pool()};
   }
@@ -85,7 +100,8 @@ base::Result<std::unique_ptr<PreparedKernel>> prepare_flash(const AttentionArgs&
 ///
 /// Shapes   q, o, dout, dq [B, H, Sq, D]   k, v, dk, dv [B, Hkv, Sk, D]   lse [B, H, Sq], natural log; any strides
 /// Needs    D in 1..256; fp32, bf16, fp16 (converted to fp32 while packing); causal, window, grouped-query heads
-/// Memory   see FlashForwardPlan and FlashBackwardPlan: linear in Sq and Sk; 2 floats a row saved for the backward
+/// Memory   see FlashForwardPlan and FlashBackwardPlan: linear in Sq and Sk; 2 floats a row saved for the backward,
+///          for bf16 and fp16 also o in fp32
 /// Errors   none at launch; results do not depend on thread timing (dK, dV on the number of threads, when B Hkv is
 ///          below four times it)
 /// Source   Dao et al. 2022, algorithm 1; online softmax: Milakov & Gimelshein 2018, section 3; register tiling after

@@ -115,7 +115,7 @@ QueryBlock load_queries(const FlashBackwardJob& job, const BackwardItem& item, s
     float* const dout = item.dout + row * b.width;
     const float inverse = job.saved.inverse_sum[base + row];
     item.row_max[row] = job.saved.row_max[base + row];
-    read_row(args.o, item.batch, head, first + row, b.width, query);
+    read_row(job.saved.out, item.batch, head, first + row, b.width, query);
     read_row(args.dout, item.batch, head, first + row, b.width, dout);
     item.delta[row] = dot(query, dout, b.width) * inverse;
     scale_row(dout, inverse, b.width, dout);
@@ -167,7 +167,7 @@ void backward_keys(const FlashBackwardJob& job, const BackwardItem& item, const 
     KeyRange span{0, count};
     const KeyRange seen{item.row_begin[row], item.row_end[row]};
     if (partial) {
-      span = widened(rows, group, HWY_MIN(group + kFlashGroup, block.rows) - 1);
+      span = widened(rows, group, HWY_MIN(group + kFlashGroup, block.rows) - 1, kFlashGroup);
       fill_unseen(scores, span, seen, -kInfinity);
     }
     if (std::fabs(item.row_max[row]) == kLargest) saturate(scores, seen.begin, seen.end);

@@ -28,7 +28,11 @@ HWY_INLINE VF exp2_negative(VF x) {
   const DF d;
   const hn::RebindToUnsigned<DF> du;
   const VF magic = hn::Set(d, 12582912.0f + 127.0f);
+#if HWY_TARGET == HWY_SCALAR
+  x = hn::IfThenElse(hn::Lt(x, hn::Set(d, -127.0f)), hn::Set(d, -127.0f), x);  // here Max drops a NaN
+#else
   x = hn::Max(hn::Set(d, -127.0f), x);
+#endif
   const VF shifted = hn::Add(x, magic);
   const VF r = hn::Sub(x, hn::Sub(shifted, magic));
   VF g = hn::MulAdd(hn::Set(d, 0.0013381302f), r, hn::Set(d, 0.0096663684f));

@@ -124,7 +124,7 @@ void softmax_group(const FlashForwardJob& job, const ForwardBlock& block, std::i
                    bool partial) {
   const FlashBlocks& b = job.plan.blocks;
   const std::int64_t last = HWY_MIN(first + kFlashGroup, block.rows);
-  const KeyRange span = partial ? widened({block.begin, block.end}, first, last - 1) : KeyRange{0, count};
+  const KeyRange span = partial ? widened({block.begin, block.end}, first, last - 1, 1) : KeyRange{0, count};
   float shift[kFlashGroup];
   for (std::int64_t row = first; row < last; ++row) {
     const KeyRange seen{block.begin[row], block.end[row]};
@@ -174,6 +174,9 @@ void finish_rows(const FlashForwardJob& job, const ForwardBlock& block) {
     const float sum = block.row_sum[row];
     const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
     write_row(block.out + row * width, inverse, job.args->o, block.batch, block.head, block.first + row);
+    if (p.dtype != Dtype::kFp32) {
+      write_row(block.out + row * width, inverse, job.saved.out, block.batch, block.head, block.first + row);
+    }
     job.args->lse[base + row] = natural_lse(block.row_max[row], sum);
     job.saved.row_max[base + row] = std::isfinite(block.row_max[row]) ? block.row_max[row] : 0.0f;
     job.saved.inverse_sum[base + row] = inverse;

@@ -9,9 +9,13 @@ namespace attnbench::kernels {
 
 /// Row maximum (of scale * log2(e) * q.k) and reciprocal row sum, kept from forward to backward beside the LSE: with
 /// logits of 1e9 the LSE rounded to fp32 no longer holds ln(sum), these two do.
+///
+/// `out` is o before it is rounded: delta = dO . o out of an o in bf16 is wrong by 2^-9 of its terms, and so are dQ and
+/// dK, which are sums that cancel.
 struct FlashSaved {
   float* row_max = nullptr;      // [B, H, Sq], 0 where the row has no finite maximum
   float* inverse_sum = nullptr;  // [B, H, Sq], 0 where no key is visible, NaN where the row is
+  Tensor out;                    // fp32 [B, H, Sq, D]: the o of an fp32 problem, else a copy
 };
 
 struct FlashForwardJob {

@@ -40,14 +40,15 @@ inline void fill_column_ranges(const Problem& p, std::int64_t row, std::int64_t 
 }
 
 /// The columns of a group of rows that products over groups may read: the union of its rows' ranges, widened to whole
-/// groups of columns and to whole vectors.
-inline KeyRange widened(RowRanges ranges, std::int64_t first, std::int64_t last) {
+/// groups of `group` columns (1: a product reads single columns) and to whole vectors. A row of the block must have
+/// room for it: its length is a multiple of both.
+inline KeyRange widened(RowRanges ranges, std::int64_t first, std::int64_t last, std::int64_t group) {
   const auto down = [](std::int64_t n, std::int64_t m) { return n / m * m; };
   const std::int64_t begin = ranges.begin[first];
   const std::int64_t end = ranges.end[last];
   if (begin >= end) return {0, 0};
-  const std::int64_t up = down(end + kFlashGroup - 1, kFlashGroup);
-  return {down(down(begin, kFlashGroup), lanes()), down(up + lanes() - 1, lanes())};
+  const std::int64_t up = down(end + group - 1, group);
+  return {down(down(begin, group), lanes()), down(up + lanes() - 1, lanes())};
 }
 
 /// Brings logits beyond the range of fp32 back to its largest magnitude; NaN stays.

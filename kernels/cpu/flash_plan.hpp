@@ -37,7 +37,7 @@ class FlashLayout {
 struct FlashBlocks {
   FlashIsa isa;
   std::int64_t rows = 0;      // query rows of a block
-  std::int64_t keys = 0;      // keys of a block: a multiple of kFlashGroup and of the panel
+  std::int64_t keys = 0;      // keys of a block: a multiple of the panel, in the backward of kFlashGroup too
   std::int64_t width = 0;     // head_dim rounded up to whole vectors
   std::int64_t padded_k = 0;  // seq_k rounded up to whole panels
   std::int64_t q_blocks = 0;
@@ -46,7 +46,8 @@ struct FlashBlocks {
 
 /// Forward: K (transposed) and V are packed once for all threads; a work item is a block of query rows of one head.
 ///
-/// Memory  packed K and V in fp32 (as large as fp32 K and V) + per thread q, o [rows, width] and scores [rows, keys]
+/// Memory  packed K and V in fp32 (as large as fp32 K and V, but K in whole panels: 64 rows for a short Sk) + per
+/// thread q, o [rows, width] and scores [rows, keys]
 struct FlashForwardPlan {
   FlashBlocks blocks;
   std::int64_t key_floats = 0;    // of one packed K

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "kernels/cpu/rows.hpp"
-#include "kernels/cpu/softmax.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/kernel.hpp"
 

@@ -39,6 +39,13 @@ base::Result<const ProductModule*> open_module() {
   return entry();
 }
 
+constexpr std::size_t kScratchAlignment = 64;  // what LibraryProduct::run asks for
+
+std::byte* aligned(std::byte* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return data + ((address + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment - address);
+}
+
 }  // namespace
 
 base::Result<const ProductModule*> product_module() {
@@ -58,11 +65,25 @@ base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_
     if (!product) return tl::unexpected(product.error());
     made.products_.push_back(std::move(*product));
   }
+  std::size_t scratch = 0;
+  for (const auto& product : made.products_) scratch = std::max(scratch, product->scratch_bytes());
+  made.scratch_.assign(static_cast<std::size_t>(threads), std::vector<std::byte>(scratch + kScratchAlignment));
   return made;
 }
 
-bool BlockedProduct::run(std::int64_t rows, const float* a, const float* b, float* c, int thread) {
-  return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread);
+bool BlockedProduct::run(std::int64_t rows, const void* a, const void* b, float* c, int thread) {
+  void* const scratch = aligned(scratch_[static_cast<std::size_t>(thread)].data());
+  return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread, scratch);
+}
+
+base::Result<Dtype> bind_products(Dtype problem, const std::function<base::Result<void>(Dtype input)>& bind) {
+  if (problem == Dtype::kBf16) {
+    const base::Result<void> ok = bind(Dtype::kBf16);
+    if (ok) return Dtype::kBf16;
+    if (ok.error().kind != base::ErrorKind::kUnsupported) return tl::unexpected(ok.error());
+  }
+  if (const base::Result<void> ok = bind(Dtype::kFp32); !ok) return tl::unexpected(ok.error());
+  return Dtype::kFp32;
 }
 
 std::string onednn_version() {

@@ -1,6 +1,8 @@
 // Conversions between strided tensors and rows of fp32.
 #include "kernels/cpu/rows.hpp"
 
+#include <bit>
+
 namespace attnbench::kernels {
 namespace {
 
@@ -50,6 +52,32 @@ void store_row(const Tensor& tensor, std::int64_t b, std::int64_t h, std::int64_
     case Dtype::kFp16:
       return store<Fp16>(tensor, offset, source);
   }
+}
+
+void add_row_times_matrix(float* c, const float* a, const float* b, std::int64_t rows, std::int64_t stride,
+                          std::int64_t columns) {
+  // Four rows of b at a time, so that c is loaded and stored once for the four.
+  std::int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) {
+    const float a0 = a[r], a1 = a[r + 1], a2 = a[r + 2], a3 = a[r + 3];
+    const float* b0 = b + r * stride;
+    const float* b1 = b0 + stride;
+    const float* b2 = b1 + stride;
+    const float* b3 = b2 + stride;
+    for (std::int64_t j = 0; j < columns; ++j) c[j] += a0 * b0[j] + a1 * b1[j] + a2 * b2[j] + a3 * b3[j];
+  }
+  for (; r < rows; ++r) {
+    for (std::int64_t j = 0; j < columns; ++j) c[j] += a[r] * b[r * stride + j];
+  }
+}
+
+bool all_finite(const float* values, std::int64_t count) {
+  constexpr std::uint32_t kExponent = 0x7f800000u;
+  std::uint32_t bad = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent);
+  }
+  return bad == 0;
 }
 
 std::optional<std::string> cpu_declines(const Problem& problem, Pass, const Target&) {

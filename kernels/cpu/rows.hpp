@@ -18,6 +18,13 @@ void load_row(const Tensor& tensor, std::int64_t b, std::int64_t h, std::int64_t
 /// Rounds row i of head (b, h) to the tensor's dtype. Shapes  source [D]
 void store_row(const Tensor& tensor, std::int64_t b, std::int64_t h, std::int64_t i, const float* source);
 
+/// c[j] += sum over r of a[r] * b[r * stride + j], j in [0, columns).
+void add_row_times_matrix(float* c, const float* a, const float* b, std::int64_t rows, std::int64_t stride,
+                          std::int64_t columns);
+
+/// True when no value is infinite or NaN.
+bool all_finite(const float* values, std::int64_t count);
+
 /// The reason why no CPU kernel takes the problem, if there is one.
 std::optional<std::string> cpu_declines(const Problem& problem, Pass pass, const Target& target);
 

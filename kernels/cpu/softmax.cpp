@@ -1,116 +1,125 @@
-// Softmax of one row, forward and backward.
+// Softmax of one row, forward and backward, and its rounding to bf16, in vectors of whatever width the machine has.
 #include "kernels/cpu/softmax.hpp"
 
+#include "kernels/cpu/flash_targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/softmax.cpp"
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <cstddef>
 #include <limits>
 
-namespace attnbench::kernels {
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/flash_exp-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attnbench::kernels::HWY_NAMESPACE {
 namespace {
 
-constexpr std::int64_t kLanes = 8;
-using Lanes = std::array<float, kLanes>;
+using DU = hn::RebindToUnsigned<DF>;
 
-/// e^x for x <= 0 within 2e-7 relative; 0 below -88 (the smallest normal float), NaN for NaN.
-///
-/// x is n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 + 127 rounds x / ln 2 to n and leaves n + 127 in the low
-/// bits, where a shift makes them the exponent of 2^n. ln 2 is in two parts so that r keeps its digits; e^r is its
-/// Taylor sum to r^6 (the next term is below 1.3e-7).
-float exp_negative(float x) {
-  constexpr float kMagic = 12582912.0f + 127.0f;
-  const float bounded = x < -88.0f ? -88.0f : x;
-  const float shifted = bounded * 1.44269504f + kMagic;
-  const float n = shifted - kMagic;
-  const float r = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
-  float sum = 1.0f / 720.0f;
-  sum = sum * r + 1.0f / 120.0f;
-  sum = sum * r + 1.0f / 24.0f;
-  sum = sum * r + 1.0f / 6.0f;
-  sum = sum * r + 0.5f;
-  sum = sum * r + 1.0f;
-  sum = sum * r + 1.0f;
-  const float power = std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);
-  return x < -88.0f ? 0.0f : sum * power;
+/// Calls body(v) for whole vectors of a row and stores what it returns; the last, shorter one is filled up with
+/// `filler` in a buffer of its own, since rows begin and end anywhere.
+template <typename Body>
+HWY_INLINE void update_row(float* row, std::int64_t count, float filler, const Body& body) {
+  const DF d;
+  std::int64_t j = 0;
+  for (; j + lanes() <= count; j += lanes()) hn::StoreU(body(hn::LoadU(d, row + j)), d, row + j);
+  if (j == count) return;
+  HWY_ALIGN float rest[HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(hn::Set(d, filler), d, rest);
+  std::copy(row + j, row + count, rest);
+  hn::Store(body(hn::Load(d, rest)), d, rest);
+  std::copy(rest, rest + (count - j), row + j);
 }
 
-float scaled(float score, float scale) {
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  const float value = score * scale;
-  const float capped = value > kLargest ? kLargest : value;  // NaN passes both comparisons unchanged
-  return capped < -kLargest ? -kLargest : capped;
-}
-
-float sum_of(const Lanes& lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+/// Comparisons, not Min and Max, which may lose a NaN.
+HWY_INLINE VF saturated(VF value) {
+  const VF largest = hn::Set(DF(), kLargest), smallest = hn::Set(DF(), -kLargest);
+  const VF capped = hn::IfThenElse(hn::Gt(value, largest), largest, value);
+  return hn::IfThenElse(hn::Lt(capped, smallest), smallest, capped);
 }
 
 }  // namespace
 
-float softmax_row(float* row, std::int64_t count, float scale) {
-  for (std::int64_t j = 0; j < count; ++j) row[j] = scaled(row[j], scale);
-  Lanes largest;
-  largest.fill(-std::numeric_limits<float>::infinity());
-  std::int64_t j = 0;
-  for (; j + kLanes <= count; j += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float value = row[j + static_cast<std::int64_t>(lane)];
-      largest[lane] = value > largest[lane] ? value : largest[lane];
-    }
-  }
-  for (; j < count; ++j) largest[0] = row[j] > largest[0] ? row[j] : largest[0];
-  const float most = *std::max_element(largest.begin(), largest.end());
-  for (j = 0; j < count; ++j) row[j] = exp_negative(row[j] - most);
-  Lanes sums{};
-  for (j = 0; j + kLanes <= count; j += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += row[j + static_cast<std::int64_t>(lane)];
-  }
-  for (; j < count; ++j) sums[0] += row[j];
-  const float sum = sum_of(sums);
-  const float inverse = 1.0f / sum;
-  for (j = 0; j < count; ++j) row[j] *= inverse;
+float softmax(float* row, std::int64_t count, float scale) {
+  const DF d;
+  const VF factor = hn::Set(d, scale);
+  VF largest = hn::Set(d, -kLargest);
+  // A NaN as filler is never above the largest.
+  update_row(row, count, std::numeric_limits<float>::quiet_NaN(), [&](VF score) HWY_ATTR {
+    const VF value = saturated(hn::Mul(score, factor));
+    largest = hn::IfThenElse(hn::Gt(value, largest), value, largest);
+    return value;
+  });
+  const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
+  const VF shift = hn::Set(d, most), log2e = hn::Set(d, kLog2E);
+  VF sums = hn::Zero(d);
+  update_row(row, count, -kInfinity, [&](VF score) HWY_ATTR {
+    const VF weight = exp2_negative(hn::Mul(hn::Sub(score, shift), log2e));
+    sums = hn::Add(sums, weight);
+    return weight;
+  });
+  const float sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  const VF inverse = hn::Set(d, 1.0f / sum);
+  update_row(row, count, 0.0f, [&](VF weight) HWY_ATTR { return hn::Mul(weight, inverse); });
   return most + std::log(sum);
 }
 
-void softmax_backward_row(const float* p, float* dp, std::int64_t count, float scale) {
-  Lanes sums{};
+void softmax_backward(const float* p, float* dp, std::int64_t count, float scale) {
+  const DF d;
+  VF sums = hn::Zero(d);
   std::int64_t j = 0;
-  for (; j + kLanes <= count; j += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      sums[static_cast<std::size_t>(lane)] += p[j + lane] * dp[j + lane];
-    }
+  for (; j + lanes() <= count; j += lanes()) sums = hn::MulAdd(hn::LoadU(d, p + j), hn::LoadU(d, dp + j), sums);
+  float delta = hn::GetLane(hn::SumOfLanes(d, sums));
+  const std::int64_t whole = j;
+  for (; j < count; ++j) delta += p[j] * dp[j];
+  const VF vdelta = hn::Set(d, delta), factor = hn::Set(d, scale);
+  for (j = 0; j < whole; j += lanes()) {
+    const VF ds = hn::Mul(hn::LoadU(d, p + j), hn::Sub(hn::LoadU(d, dp + j), vdelta));
+    hn::StoreU(hn::Mul(ds, factor), d, dp + j);
   }
-  for (; j < count; ++j) sums[0] += p[j] * dp[j];
-  const float delta = sum_of(sums);
-  for (j = 0; j < count; ++j) dp[j] = p[j] * (dp[j] - delta) * scale;
+  for (; j < count; ++j) dp[j] = p[j] * (dp[j] - delta) * scale;
 }
 
-void add_row_times_matrix(float* c, const float* a, const float* b, std::int64_t rows, std::int64_t stride,
-                          std::int64_t columns) {
-  // Four rows of b at a time, so that c is loaded and stored once for the four.
-  std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    const float a0 = a[r], a1 = a[r + 1], a2 = a[r + 2], a3 = a[r + 3];
-    const float* b0 = b + r * stride;
-    const float* b1 = b0 + stride;
-    const float* b2 = b1 + stride;
-    const float* b3 = b2 + stride;
-    for (std::int64_t j = 0; j < columns; ++j) c[j] += a0 * b0[j] + a1 * b1[j] + a2 * b2[j] + a3 * b3[j];
+void narrow(const float* from, std::int64_t count, Bf16* to) {
+  const DF d;
+  const DU du;
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<std::uint16_t, DF> du16;
+  std::int64_t j = 0;
+  for (; j + lanes() <= count; j += lanes()) {
+    const VF value = hn::LoadU(d, from + j);
+    const auto bits = hn::BitCast(du, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
+    const auto is_nan = hn::BitCast(du, hn::VecFromMask(d, hn::Ne(value, value)));
+    const auto kept = hn::IfVecThenElse(is_nan, hn::Set(du, 0x7fc0u), rounded);
+    hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, kept)), du16, reinterpret_cast<std::uint16_t*>(to) + j);
   }
-  for (; r < rows; ++r) {
-    for (std::int64_t j = 0; j < columns; ++j) c[j] += a[r] * b[r * stride + j];
-  }
+  for (; j < count; ++j) to[j] = to_bf16(from[j]);
 }
 
-bool all_finite(const float* values, std::int64_t count) {
-  constexpr std::uint32_t kExponent = 0x7f800000u;
-  std::uint32_t bad = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    bad |= static_cast<std::uint32_t>((std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent);
-  }
-  return bad == 0;
+}  // namespace attnbench::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace attnbench::kernels {
+
+HWY_EXPORT(softmax);
+HWY_EXPORT(softmax_backward);
+HWY_EXPORT(narrow);
+
+float softmax_row(float* row, std::int64_t count, float scale) {
+  return HWY_DYNAMIC_DISPATCH(softmax)(row, count, scale);
 }
+
+void softmax_backward_row(const float* p, float* dp, std::int64_t count, float scale) {
+  HWY_DYNAMIC_DISPATCH(softmax_backward)(p, dp, count, scale);
+}
+
+void narrow_row(const float* from, std::int64_t count, Bf16* to) { HWY_DYNAMIC_DISPATCH(narrow)(from, count, to); }
 
 }  // namespace attnbench::kernels
+#endif

@@ -66,8 +66,8 @@ struct Operand {
 
 class Blas : public PreparedKernel {
  public:
-  Blas(const AttentionArgs& args, cublasHandle_t handle, cudaStream_t stream)
-      : args_(args), p_(args.problem), handle_(handle), stream_(stream), type_(type_of(p_.dtype)) {
+  Blas(const AttentionArgs& args, int ordinal, cublasHandle_t handle, cudaStream_t stream)
+      : args_(args), p_(args.problem), ordinal_(ordinal), handle_(handle), stream_(stream), type_(type_of(p_.dtype)) {
     rows_ = p_.kv_heads > 0 ? p_.heads / p_.kv_heads * p_.seq_q : 0;
     const auto scores = static_cast<std::size_t>(p_.batch * p_.heads * p_.seq_q * p_.seq_k);
     char* workspace = static_cast<char*>(args.workspace);
@@ -81,6 +81,7 @@ class Blas : public PreparedKernel {
   std::string variant() const override { return "cublas+" + std::string(to_string(p_.dtype)); }
 
   Result<void> launch(Pass pass) override {
+    (void)cudaSetDevice(ordinal_);
     // In this order: setting the stream takes the workspace away.
     if (auto ok = check_blas(cublasSetStream(handle_, stream_), "stream"); !ok) return ok;
     if (auto ok = check_blas(cublasSetWorkspace(handle_, args_.workspace, kCublasBytes), "workspace"); !ok) return ok;
@@ -167,6 +168,7 @@ class Blas : public PreparedKernel {
 
   AttentionArgs args_;
   Problem p_;
+  int ordinal_;
   cublasHandle_t handle_;
   cudaStream_t stream_;
   cudaDataType_t type_;
@@ -215,9 +217,10 @@ Result<std::unique_ptr<PreparedKernel>> prepare_blas(const AttentionArgs& args, 
                       " is " + std::to_string(t.tensor->stride[i]) + ", not " + std::to_string(dense[i]));
     }
   }
-  const Result<cublasHandle_t> handle = handle_for(device.facts().ordinal);
+  const int ordinal = device.facts().ordinal;
+  const Result<cublasHandle_t> handle = handle_for(ordinal);
   if (!handle) return tl::unexpected(handle.error());
-  return std::make_unique<Blas>(args, *handle, static_cast<cudaStream_t>(device.stream()));
+  return std::make_unique<Blas>(args, ordinal, *handle, static_cast<cudaStream_t>(device.stream()));
 }
 
 }  // namespace

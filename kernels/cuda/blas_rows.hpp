@@ -11,7 +11,7 @@ namespace attnbench::kernels {
 /// fp32); masked positions become 0. lse [B, H, Sq].
 cudaError_t launch_blas_softmax(const Problem& p, const float* scores, void* weights, float* lse, cudaStream_t stream);
 
-/// ds = weights * (dp - sum of weights * dp) * scale in the problem's dtype; dp in fp32 (the same memory as ds when
+/// ds = weights * (dp - mean of dp by weight) * scale in the problem's dtype; dp in fp32 (the same memory as ds when
 /// that is fp32); masked positions become 0.
 cudaError_t launch_blas_softmax_gradient(const Problem& p, const void* weights, const float* dp, void* ds,
                                          cudaStream_t stream);

@@ -180,7 +180,9 @@ Footprint footprint(const Problem& p, Pass pass, const Target& target) {
   if (pass != Pass::kFwd) {
     bytes = std::max(bytes, layout_of(p, Pass::kBwd, target.deterministic, always_packed(p)).end);
   }
-  return {bytes, 0};
+  // Two floats a row go from the forward to the backward: lse alone is too coarse where logits are large.
+  const std::size_t rows = static_cast<std::size_t>(p.batch * p.heads * p.seq_q);
+  return {bytes, pass == Pass::kFwd ? 0 : rows * sizeof(float2)};
 }
 
 Tolerance tolerance(const Problem& p) {
@@ -208,6 +210,7 @@ class FlashKernel : public PreparedKernel {
  public:
   FlashKernel(const AttentionArgs& args, Device& device, const FlashTuning& tuning, Buffer pack, bool packs)
       : args_(args),
+        ordinal_(device.facts().ordinal),
         stream_(static_cast<cudaStream_t>(device.stream())),
         pack_(std::move(pack)),
         packs_(packs),
@@ -223,9 +226,11 @@ class FlashKernel : public PreparedKernel {
                             ? tuning.backward_variant
                             : fc::choose_bwd_kv_variant(width_, planes, p.batch * p.kv_heads, p.seq_k, processors);
     shape_ = shape();
+    fold_ = tuning.fold && p.causal ? processors : 0;
   }
 
   Result<void> launch(Pass pass) override {
+    (void)cudaSetDevice(ordinal_);
     const cudaError_t error = pass == Pass::kFwd ? forward() : backward();
     if (error == cudaSuccess) return {};
     return fail(ErrorKind::kFailed, std::string("flash: ") + cudaGetErrorString(error));
@@ -293,6 +298,8 @@ class FlashKernel : public PreparedKernel {
     params.v = input(args_.v, at.v, prepare);
     params.o = output_of(args_.o);
     params.lse = args_.lse;
+    params.order.fold = fold_;
+    params.saved = static_cast<float2*>(args_.saved);
     params.order.heads = p.batch * p.heads;
     params.order.section = section_of(params.order.heads, 4 * fc::planes_of(kind_) * p.seq_k * width_ / shape_.group);
     if (prepare.packs > 0) {
@@ -318,6 +325,7 @@ class FlashKernel : public PreparedKernel {
     params.dv = output_of(args_.dv);
     float2* stats = reinterpret_cast<float2*>(workspace(at.stats));
     params.stats = stats;
+    params.saved = static_cast<const float2*>(args_.saved);
     params.dq_sum = args_.deterministic ? nullptr : reinterpret_cast<float*>(workspace(at.dq_sum));
     fc::StatsJob& job = prepare.stats;
     job = {args_.o.data,
@@ -331,6 +339,8 @@ class FlashKernel : public PreparedKernel {
            args_.dout.stride[2],
            args_.dout.stride[3],
            args_.lse,
+           params.saved,
+           shape_.scale_log2,
            stats,
            params.dq_sum,
            width_,
@@ -358,6 +368,7 @@ class FlashKernel : public PreparedKernel {
   }
 
   AttentionArgs args_;
+  int ordinal_ = 0;
   cudaStream_t stream_ = nullptr;
   Buffer pack_;  // only where strides ask for packing that the footprint, which sees no strides, left out
   bool packs_ = false;
@@ -365,6 +376,7 @@ class FlashKernel : public PreparedKernel {
   fc::Kind kind_;
   int forward_variant_ = 0;
   int backward_variant_ = 0;
+  int fold_ = 0;
   fc::Shape shape_;
 };
 

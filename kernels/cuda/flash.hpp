@@ -14,6 +14,7 @@ const KernelInfo& cuda_flash();
 struct FlashTuning {
   int forward_variant = -1;
   int backward_variant = -1;
+  bool fold = true;  // pair long tiles with short ones
 };
 
 /// KernelInfo::prepare with the tile choice overridden: for timing one variant against another.

@@ -9,7 +9,7 @@
 // Source: Dao et al. 2022, algorithm 4; Dao 2023, section 3.1.2.
 #pragma once
 
-#include "kernels/cuda/flash_tile.cuh"
+#include "kernels/cuda/flash_softmax.cuh"
 
 namespace attnbench::kernels::flash_cuda {
 
@@ -64,13 +64,56 @@ __device__ __forceinline__ void add_to_global(float* target, float x, float y) {
 #endif
 }
 
+/// Turns scores into base-2 logarithms of weights, by what the forward saved of the head's rows instead of their lse.
+template <typename T>
+__device__ __forceinline__ void exact_log2_weights(float (&p)[T::kFrags][T::kSubTiles][4], const Shape& shape,
+                                                   const float2* saved, int query, int lane) {
+#pragma unroll
+  for (int n = 0; n < T::kSubTiles; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int at = query + n * 8 + (lane & 3) * 2 + i;
+      const float2 row = at < shape.seq_q ? saved[at] : make_float2(0.0f, 0.0f);
+#pragma unroll
+      for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const float s = shape.negative ? -p[m][n][2 * h + i] : p[m][n][2 * h + i];
+          p[m][n][2 * h + i] = log2_weight(s, row.x, row.y, shape.scale_log2);
+        }
+      }
+    }
+  }
+}
+
+/// P = 2^(c p - lse) and dS = P (dP - delta) in place of scores and dP. kLog2: p has had its lse taken away already.
+template <typename T, bool kLog2>
+__device__ __forceinline__ void weigh(float (&p)[T::kFrags][T::kSubTiles][4], float (&ds)[T::kFrags][T::kSubTiles][4],
+                                      const float2* stats, float c, int lane) {
+#pragma unroll
+  for (int n = 0; n < T::kSubTiles; ++n) {
+    const float4 two = *reinterpret_cast<const float4*>(stats + n * 8 + (lane & 3) * 2);  // lse, delta of two queries
+#pragma unroll
+    for (int m = 0; m < T::kFrags; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float lse = i & 1 ? two.z : two.x;
+        const float delta = i & 1 ? two.w : two.y;
+        p[m][n][i] = ex2(kLog2 ? p[m][n][i] : fmaf(p[m][n][i], c, -lse));
+        ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta);
+      }
+    }
+  }
+}
+
 /// P^T and dS^T of the warp's keys against query_sub queries, in registers: p holds P, ds holds dS on return.
-/// `query` and `key` are the first of the sub-tile and of the warp; addresses include the lane's offsets.
+/// `query` and `key` are the first of the sub-tile and of the warp; addresses include the lane's offsets. `saved`:
+/// null, or the head's rows as the forward saved them, to be used instead of the lse of `stats`.
 template <typename T, bool kMasked>
 __device__ __forceinline__ void scores_step(float (&p)[T::kFrags][T::kSubTiles][4],
                                             float (&ds)[T::kFrags][T::kSubTiles][4], const Shape& shape,
                                             std::uint32_t k_address, std::uint32_t q_address, const float2* stats,
-                                            int query, int key, int lane) {
+                                            const float2* saved, int query, int key, int lane) {
   using E = typename T::E;
 #pragma unroll
   for (int m = 0; m < T::kFrags; ++m) {
@@ -84,24 +127,15 @@ __device__ __forceinline__ void scores_step(float (&p)[T::kFrags][T::kSubTiles][
   for (int k = 0; k < T::kSteps; ++k) {
     std::uint32_t a[T::kFrags][T::P][4];
     load_a<T::kRow, T::P, T::kFrags>(a, k_address + k * 32, T::kKvPlane);
-    step_nt<E, T::kRow, T::P>(p, a, q_address + k * 32, T::kQPlane);
+    step_nt<E, T::kRow, T::P, Terms::kBFirst>(p, a, q_address + k * 32, T::kQPlane);
     load_a<T::kRow, T::P, T::kFrags>(a, k_address + T::kVAt + k * 32, T::kKvPlane);
-    step_nt<E, T::kRow, T::P>(ds, a, q_address + T::P * T::kQPlane + k * 32, T::kQPlane);
+    step_nt<E, T::kRow, T::P, Terms::kFour>(ds, a, q_address + T::P * T::kQPlane + k * 32, T::kQPlane);
   }
-  const float c = shape.scale * kLog2e;
-#pragma unroll
-  for (int n = 0; n < T::kSubTiles; ++n) {
-    const float4 two = *reinterpret_cast<const float4*>(stats + n * 8 + (lane & 3) * 2);  // lse, delta of two queries
-#pragma unroll
-    for (int m = 0; m < T::kFrags; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float lse = i & 1 ? two.z : two.x;
-        const float delta = i & 1 ? two.w : two.y;
-        p[m][n][i] = ex2(fmaf(p[m][n][i], c, -lse));
-        ds[m][n][i] = p[m][n][i] * (ds[m][n][i] - delta);
-      }
-    }
+  if (saved != nullptr) {
+    exact_log2_weights<T>(p, shape, saved, query, lane);
+    weigh<T, true>(p, ds, stats, 1.0f, lane);
+  } else {
+    weigh<T, false>(p, ds, stats, shape.scale * kLog2e, lane);
   }
   if constexpr (kMasked) {
 #pragma unroll
@@ -181,17 +215,19 @@ __device__ __forceinline__ void add_dq(float* dq_sum, std::uint32_t shared, int 
   }
 }
 
-/// One query tile for one warp. `stage`: byte offset of its Q and dO in shared memory.
+/// One query tile for one warp. `stage`: byte offset of its Q and dO in shared memory; `head_row`: the first row of its
+/// head, over all heads.
 template <typename T, bool kMasked>
 __device__ __forceinline__ void query_tile_step(BwdKvState<T>& state, const BwdParams& params, char* shared,
-                                                std::uint32_t stage, std::uint32_t stats_at, int query0, int key,
-                                                float* dq_sum, int warp, int lane) {
+                                                std::uint32_t stage, std::uint32_t stats_at, std::int64_t head_row,
+                                                int query0, int key, float* dq_sum, int warp, int lane) {
   using E = typename T::E;
   const std::uint32_t base = shared_address(shared);
   const int warp_kv = warp % T::C.warps_kv;
   const int warp_d = warp / T::C.warps_kv;
   const std::uint32_t k_address = base + warp_kv * 16 * T::kFrags * T::kRow + lane_rows<T::kRow>(lane);
   const float2* stats = reinterpret_cast<const float2*>(shared + stats_at);
+  const float2* saved = any_far<T::P, T::kQueries>(stats, lane) ? params.saved + head_row : nullptr;
   const std::uint32_t q_nn = base + stage + warp_d * T::kColumns * 2 + lane_rows<T::kRow>(lane);
   const std::uint32_t do_nn = q_nn + T::P * T::kQPlane;
   char* ds_rows = shared + T::kDsAt + (warp_kv * 16 * T::kFrags + lane / 4) * T::kScoreRow + (lane & 3) * 4;
@@ -203,7 +239,7 @@ __device__ __forceinline__ void query_tile_step(BwdKvState<T>& state, const BwdP
     float p[T::kFrags][T::kSubTiles][4];
     float ds[T::kFrags][T::kSubTiles][4];
     scores_step<T, kMasked>(p, ds, params.shape, k_address, base + stage + sub * T::kRow + lane_columns<T::kRow>(lane),
-                            stats + sub, query0 + sub, key, lane);
+                            stats + sub, saved, query0 + sub, key, lane);
     if (T::kExchange || dq_sum != nullptr) store_scores<T>(ds_rows + sub * 2, ds);
     if constexpr (T::kExchange) {
       store_scores<T>(ds_rows + (T::kPAt - T::kDsAt) + sub * 2, p);
@@ -346,17 +382,15 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backwar
     const int query0 = (first + i - member * tiles) * T::kQueries;
     const std::uint32_t stage = T::kStagesAt + (i % C.stages) * T::kStage;
     const std::uint32_t stats_at = T::kStatsAt + (i % C.stages) * T::kStats;
-    float* dq_sum = nullptr;
-    if (params.dq_sum != nullptr) {
-      const std::int64_t head =
-          static_cast<std::int64_t>(work.batch) * shape.heads + work.head_in_batch * shape.group + member;
-      dq_sum = params.dq_sum + head * shape.seq_q * T::D;
-    }
+    const std::int64_t head =
+        static_cast<std::int64_t>(work.batch) * shape.heads + work.head_in_batch * shape.group + member;
+    const std::int64_t head_row = head * shape.seq_q;
+    float* dq_sum = params.dq_sum != nullptr ? params.dq_sum + head_row * T::D : nullptr;
     // Queries from right.begin on see every key up to the last, those before left.end see the first too.
     if (query0 >= right.begin && min(query0 + T::kQueries, shape.seq_q) <= left.end && key0 + T::kRows <= shape.seq_k) {
-      query_tile_step<T, false>(state, params, shared, stage, stats_at, query0, key, dq_sum, warp, lane);
+      query_tile_step<T, false>(state, params, shared, stage, stats_at, head_row, query0, key, dq_sum, warp, lane);
     } else {
-      query_tile_step<T, true>(state, params, shared, stage, stats_at, query0, key, dq_sum, warp, lane);
+      query_tile_step<T, true>(state, params, shared, stage, stats_at, head_row, query0, key, dq_sum, warp, lane);
     }
     if constexpr (C.stages == 1) {
       __syncthreads();

@@ -2,7 +2,7 @@
 // costs seven products instead of five, but nothing is added across blocks: the deterministic mode.
 #pragma once
 
-#include "kernels/cuda/flash_tile.cuh"
+#include "kernels/cuda/flash_softmax.cuh"
 
 namespace attnbench::kernels::flash_cuda {
 
@@ -25,22 +25,36 @@ struct BwdQTile {
   static constexpr std::uint32_t kStagesAt = 2 * P * kQPlane;  // Q, dO before
 };
 
-/// One key tile for one warp (16 query rows): scores, dP, dS, dQ. Addresses include the lane's offsets.
-template <typename T, bool kMasked>
-__device__ __forceinline__ void dq_tile_step(float (&dq)[1][T::kOutTiles][4], const Shape& shape,
-                                             const float2 (&stats)[2], std::uint32_t q_address, std::uint32_t kv_nt,
-                                             std::uint32_t k_nn, int row, int key, int lane) {
-  using E = typename T::E;
-  float p[1][T::kKeyTiles][4] = {};
-  float ds[1][T::kKeyTiles][4] = {};
+/// Of a lane's two rows: (lse in base 2, delta), and what the forward saved where a row of the warp is far.
+struct RowStats {
+  float2 stats[2];
+  float2 saved[2];
+  bool far;  // the same in all lanes
+};
+
+template <int kPlanes>
+__device__ __forceinline__ RowStats load_row_stats(const BwdParams& params, std::int64_t head_row, int row) {
+  RowStats rows;
+  bool far = false;
 #pragma unroll
-  for (int k = 0; k < T::kSteps; ++k) {
-    std::uint32_t a[1][T::P][4];
-    load_a<T::kRow, T::P, 1>(a, q_address + k * 32, T::kQPlane);
-    step_nt<E, T::kRow, T::P>(p, a, kv_nt + k * 32, T::kKvPlane);
-    load_a<T::kRow, T::P, 1>(a, q_address + T::P * T::kQPlane + k * 32, T::kQPlane);
-    step_nt<E, T::kRow, T::P>(ds, a, kv_nt + T::kVAt + k * 32, T::kKvPlane);
+  for (int h = 0; h < 2; ++h) {
+    const bool valid = row + h * 8 < params.shape.seq_q;
+    rows.stats[h] = valid ? params.stats[head_row + row + h * 8] : make_float2(0.0f, 0.0f);
+    rows.saved[h] = make_float2(0.0f, 0.0f);
+    far = far || (fabsf(rows.stats[h].x) > kFarLse<kPlanes> && fabsf(rows.stats[h].x) < INFINITY);
   }
+  rows.far = __any_sync(0xffffffffu, far);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    if (rows.far && row + h * 8 < params.shape.seq_q) rows.saved[h] = params.saved[head_row + row + h * 8];
+  }
+  return rows;
+}
+
+/// dS in place of dP, from the scores `p`. kFar: by what the forward saved of the rows instead of their lse.
+template <typename T, bool kMasked, bool kFar>
+__device__ __forceinline__ void dq_weights(const float (&p)[1][T::kKeyTiles][4], float (&ds)[1][T::kKeyTiles][4],
+                                           const Shape& shape, const RowStats& rows, int row, int key, int lane) {
   const float c = shape.scale * kLog2e;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -52,12 +66,38 @@ __device__ __forceinline__ void dq_tile_step(float (&dq)[1][T::kOutTiles][4], co
     for (int n = 0; n < T::kKeyTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float weight = ex2(fmaf(p[0][n][2 * h + i], c, -stats[h].x));
-        float gradient = weight * (ds[0][n][2 * h + i] - stats[h].y);
+        const float s = p[0][n][2 * h + i];
+        const float weight =
+            ex2(kFar ? log2_weight(shape.negative ? -s : s, rows.saved[h].x, rows.saved[h].y, shape.scale_log2)
+                     : fmaf(s, c, -rows.stats[h].x));
+        float gradient = weight * (ds[0][n][2 * h + i] - rows.stats[h].y);
         if (kMasked && (n * 8 + i < first || n * 8 + i >= last)) gradient = 0.0f;
         ds[0][n][2 * h + i] = gradient;
       }
     }
+  }
+}
+
+/// One key tile for one warp (16 query rows): scores, dP, dS, dQ. Addresses include the lane's offsets.
+template <typename T, bool kMasked>
+__device__ __forceinline__ void dq_tile_step(float (&dq)[1][T::kOutTiles][4], const Shape& shape, const RowStats& rows,
+                                             std::uint32_t q_address, std::uint32_t kv_nt, std::uint32_t k_nn, int row,
+                                             int key, int lane) {
+  using E = typename T::E;
+  float p[1][T::kKeyTiles][4] = {};
+  float ds[1][T::kKeyTiles][4] = {};
+#pragma unroll
+  for (int k = 0; k < T::kSteps; ++k) {
+    std::uint32_t a[1][T::P][4];
+    load_a<T::kRow, T::P, 1>(a, q_address + k * 32, T::kQPlane);
+    step_nt<E, T::kRow, T::P>(p, a, kv_nt + k * 32, T::kKvPlane);
+    load_a<T::kRow, T::P, 1>(a, q_address + T::P * T::kQPlane + k * 32, T::kQPlane);
+    step_nt<E, T::kRow, T::P, Terms::kFour>(ds, a, kv_nt + T::kVAt + k * 32, T::kKvPlane);
+  }
+  if (rows.far) {
+    dq_weights<T, kMasked, true>(p, ds, shape, rows, row, key, lane);
+  } else {
+    dq_weights<T, kMasked, false>(p, ds, shape, rows, row, key, lane);
   }
   std::uint32_t ignored = 0;
 #pragma unroll
@@ -120,11 +160,7 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backwar
   for (int i = 0; i < (C.stages > 1 ? C.stages - 1 : 1); ++i) load_step(i);
 
   const int row = row0 + warp * 16 + lane / 4;
-  float2 stats[2] = {make_float2(0.0f, 0.0f), make_float2(0.0f, 0.0f)};
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    if (row + h * 8 < shape.seq_q) stats[h] = params.stats[work.head * shape.seq_q + row + h * 8];
-  }
+  const RowStats rows = load_row_stats<T::P>(params, work.head * shape.seq_q, row);
   float dq[1][T::kOutTiles][4] = {};
   const std::uint32_t q_address = base + warp * 16 * T::kRow + lane_rows<T::kRow>(lane);
 #pragma unroll 1
@@ -137,9 +173,9 @@ __global__ void __launch_bounds__(T::kThreads, T::C.blocks_per_sm) flash_backwar
     const std::uint32_t kv_nt = stage + lane_columns<T::kRow>(lane);
     const std::uint32_t k_nn = stage + lane_rows<T::kRow>(lane);
     if (key >= bottom.begin && key + C.key_tile <= top.end) {
-      dq_tile_step<T, false>(dq, shape, stats, q_address, kv_nt, k_nn, row, key, lane);
+      dq_tile_step<T, false>(dq, shape, rows, q_address, kv_nt, k_nn, row, key, lane);
     } else {
-      dq_tile_step<T, true>(dq, shape, stats, q_address, kv_nt, k_nn, row, key, lane);
+      dq_tile_step<T, true>(dq, shape, rows, q_address, kv_nt, k_nn, row, key, lane);
     }
     if constexpr (C.stages == 1) {
       __syncthreads();

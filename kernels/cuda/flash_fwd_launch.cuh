@@ -12,16 +12,18 @@ cudaError_t launch_forward_variant(const FwdParams& params, cudaStream_t stream)
   using T = FwdTile<E, D, P, config>;
   FwdParams ordered = params;
   ordered.order.tiles = (params.shape.seq_q + config.rows() - 1) / config.rows();
-  return launch_tiles(&flash_forward<T>, ordered, ordered.order.tiles * ordered.order.heads, config.threads(),
-                      fwd_shared_bytes(D, P, config), stream);
+  const std::int64_t blocks = ordered.order.tiles * ordered.order.heads;
+  if (blocks <= ordered.order.fold || blocks > 2 * ordered.order.fold) ordered.order.fold = 0;
+  return launch_tiles(&flash_forward<T>, ordered, blocks, config.threads(), fwd_shared_bytes(D, P, config), stream);
 }
 
 template <typename E, int D, int P>
 cudaError_t launch_forward_kind(const FwdParams& params, int variant, cudaStream_t stream) {
-  static_assert(kFwdVariants == 3);
+  static_assert(kFwdVariants == 4);
   if (variant == 0) return launch_forward_variant<E, D, P, 0>(params, stream);
   if (variant == 1) return launch_forward_variant<E, D, P, 1>(params, stream);
-  return launch_forward_variant<E, D, P, 2>(params, stream);
+  if (variant == 2) return launch_forward_variant<E, D, P, 2>(params, stream);
+  return launch_forward_variant<E, D, P, 3>(params, stream);
 }
 
 template <int D>

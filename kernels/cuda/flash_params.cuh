@@ -45,6 +45,8 @@ struct Order {
   int tiles = 1;           // along the sequence
   int section = 1;         // heads per section
   std::int64_t heads = 1;  // batch * heads
+  int fold = 0;            // blocks from this one on run in reverse, so that the longest share their processor with the
+                           // shortest; 0: none
 };
 
 struct FwdParams {
@@ -52,7 +54,8 @@ struct FwdParams {
   Order order;
   Input q, k, v;
   Output o;
-  float* lse = nullptr;  // [B, H, Sq]
+  float* lse = nullptr;     // [B, H, Sq]
+  float2* saved = nullptr;  // [B, H, Sq]: largest score (times the sign of the scale), log2 of the sum; null: unwanted
 };
 
 struct BwdParams {
@@ -60,6 +63,7 @@ struct BwdParams {
   Order order;
   Input q, k, v, dout;
   const float2* stats = nullptr;  // [B, H, Sq]: (lse * log2(e), +inf where no key is visible; delta)
+  const float2* saved = nullptr;  // FwdParams::saved
   float* dq_sum = nullptr;        // [B, H, Sq, D of the instance], added to by all blocks; null: dq has its own kernel
   Output dq, dk, dv;
 };
@@ -75,13 +79,16 @@ struct PackJob {
   std::int64_t plane = 0;
 };
 
-/// Row statistics for the backward: delta = sum_d dO O, and lse in base 2; zeroes dq_sum.
+/// Row statistics for the backward: delta = sum_d dO O, and lse in base 2, from `saved` where that is not null; zeroes
+/// dq_sum.
 struct StatsJob {
   const void* o = nullptr;
   std::int64_t o_batch = 0, o_head = 0, o_row = 0, o_column = 1;
   const void* dout = nullptr;
   std::int64_t g_batch = 0, g_head = 0, g_row = 0, g_column = 1;
   const float* lse = nullptr;
+  const float2* saved = nullptr;
+  float scale_log2 = 1.0f;
   float2* stats = nullptr;
   float* dq_sum = nullptr;
   int dq_width = 0;

@@ -49,6 +49,12 @@ __device__ __forceinline__ float high_plane(float x) {
   return isinf(rounded) && !isinf(x) ? __uint_as_float(__float_as_uint(x) & 0xffff0000u) : rounded;
 }
 
+/// A finite float as its two planes hold it: what the products see of it.
+__device__ __forceinline__ float of_two_planes(float x) {
+  const float high = high_plane(x);
+  return isfinite(high) ? high + __bfloat162float(__float2bfloat16_rn(x - high)) : x;
+}
+
 template <typename T>
 __device__ __forceinline__ void pack_chunk(const PackJob& job, int head_dim, int packed_dim, std::int64_t index) {
   const int chunks = packed_dim / 8;
@@ -100,7 +106,11 @@ __device__ __forceinline__ void row_stats(const StatsJob& job, int head_dim, std
       load_eight(x, o, job.o_column, column, head_dim);
       load_eight(y, g, job.g_column, column, head_dim);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) delta = fmaf(x[i], y[i], delta);
+      for (int i = 0; i < 8; ++i) {
+        // dP is made from the planes of dO: delta from the same, or dP - delta keeps a difference that is none.
+        if constexpr (sizeof(T) == 4) y[i] = of_two_planes(y[i]);
+        delta = fmaf(x[i], y[i], delta);
+      }
     }
     if (job.dq_sum != nullptr) {
       float* sum = job.dq_sum + row * job.dq_width;
@@ -114,7 +124,11 @@ __device__ __forceinline__ void row_stats(const StatsJob& job, int head_dim, std
   if (row < job.rows && lane == 0) {
     // A row that sees no key: +inf makes its P zero, and its delta (dO against o = 0) must not be NaN * 0.
     const float lse = job.lse[row];
-    job.stats[row] = lse == -INFINITY ? make_float2(INFINITY, 0.0f) : make_float2(lse * kLog2e, delta);
+    float log2_lse = lse * kLog2e;
+    if (job.saved != nullptr) log2_lse = job.saved[row].x * job.scale_log2 + job.saved[row].y;
+    // Not infinite, which says that a row sees nothing.
+    if (fabsf(log2_lse) == INFINITY) log2_lse = copysignf(3.0e38f, log2_lse);
+    job.stats[row] = lse == -INFINITY ? make_float2(INFINITY, 0.0f) : make_float2(log2_lse, delta);
   }
 }
 

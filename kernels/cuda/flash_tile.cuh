@@ -33,7 +33,9 @@ struct Work {
 };
 
 __device__ __forceinline__ Work decode_work(const Order& order, int heads_per_batch) {
-  const unsigned index = blockIdx.x;
+  unsigned index = blockIdx.x;
+  const unsigned fold = static_cast<unsigned>(order.fold);
+  if (fold > 0 && index >= fold) index = gridDim.x - 1 - (index - fold);
   const unsigned per_section = static_cast<unsigned>(order.section) * static_cast<unsigned>(order.tiles);
   const unsigned section = index / per_section;
   const unsigned rest = index - section * per_section;
@@ -141,27 +143,30 @@ __device__ __forceinline__ std::uint32_t lane_columns(int lane) {
   return ((lane & 7) + ((lane >> 4) << 3)) * kRowBytes + ((lane >> 3) & 1) * 16;
 }
 
-/// acc[:, nt], acc[:, nt + 1] += a b over one k16 step; with two planes hi hi + hi lo + lo hi, small terms first.
-template <typename E, int kPlanes, int kFragsM, int kTilesN>
+/// Which products of two planes each a product has, and their order. kAFirst: hi hi, lo(a) hi(b), hi(a) lo(b); kBFirst
+/// exchanges the last two, so that a b and its transpose add up in the same order. kFour has lo lo too: what is left
+/// then is the rounding of the planes alone, which cancels where both sides of a difference are made from them.
+/// hi hi comes first because it has the sign of the sum: where the others overflow too, the infinity is the right one.
+enum class Terms { kAFirst, kBFirst, kFour };
+
+/// acc[:, nt], acc[:, nt + 1] += a b over one k16 step.
+template <typename E, int kPlanes, Terms kTerms = Terms::kAFirst, int kFragsM, int kTilesN>
 __device__ __forceinline__ void multiply(float (&acc)[kFragsM][kTilesN][4],
                                          const std::uint32_t (&a)[kFragsM][kPlanes][4],
                                          const std::uint32_t (&b)[kPlanes][4], int nt) {
+  const auto add = [&](int plane_a, int plane_b) {
+#pragma unroll
+    for (int m = 0; m < kFragsM; ++m) {
+      Element<E>::mma(acc[m][nt], a[m][plane_a], b[plane_b][0], b[plane_b][1]);
+      Element<E>::mma(acc[m][nt + 1], a[m][plane_a], b[plane_b][2], b[plane_b][3]);
+    }
+  };
+  add(0, 0);
   if constexpr (kPlanes == 2) {
-#pragma unroll
-    for (int m = 0; m < kFragsM; ++m) {
-      Element<E>::mma(acc[m][nt], a[m][1], b[0][0], b[0][1]);
-      Element<E>::mma(acc[m][nt + 1], a[m][1], b[0][2], b[0][3]);
-    }
-#pragma unroll
-    for (int m = 0; m < kFragsM; ++m) {
-      Element<E>::mma(acc[m][nt], a[m][0], b[1][0], b[1][1]);
-      Element<E>::mma(acc[m][nt + 1], a[m][0], b[1][2], b[1][3]);
-    }
-  }
-#pragma unroll
-  for (int m = 0; m < kFragsM; ++m) {
-    Element<E>::mma(acc[m][nt], a[m][0], b[0][0], b[0][1]);
-    Element<E>::mma(acc[m][nt + 1], a[m][0], b[0][2], b[0][3]);
+    constexpr int kFirst = kTerms == Terms::kBFirst ? 0 : 1;
+    add(kFirst, 1 - kFirst);
+    add(1 - kFirst, kFirst);
+    if constexpr (kTerms == Terms::kFour) add(1, 1);
   }
 }
 
@@ -177,7 +182,7 @@ __device__ __forceinline__ void load_a(std::uint32_t (&a)[kFragsM][kPlanes][4], 
 }
 
 /// acc += A B^T, one k16 step: B rows [n][k]; `b_address` includes lane_columns and the step's k offset.
-template <typename E, int kRowBytes, int kPlanes, int kFragsM, int kTilesN>
+template <typename E, int kRowBytes, int kPlanes, Terms kTerms = Terms::kAFirst, int kFragsM, int kTilesN>
 __device__ __forceinline__ void step_nt(float (&acc)[kFragsM][kTilesN][4],
                                         const std::uint32_t (&a)[kFragsM][kPlanes][4], std::uint32_t b_address,
                                         std::uint32_t plane_bytes) {
@@ -186,7 +191,7 @@ __device__ __forceinline__ void step_nt(float (&acc)[kFragsM][kTilesN][4],
     std::uint32_t b[kPlanes][4];
 #pragma unroll
     for (int p = 0; p < kPlanes; ++p) ldmatrix_x4(b[p], b_address + p * plane_bytes + n * 8 * kRowBytes);
-    multiply<E, kPlanes, kFragsM, kTilesN>(acc, a, b, n);
+    multiply<E, kPlanes, kTerms>(acc, a, b, n);
   }
 }
 
@@ -209,7 +214,7 @@ __device__ __forceinline__ void step_nn(float (&acc)[kFragsM][kTilesN][4],
         b[0][i] = finite_or_zero<E>(b[0][i]);
       }
     }
-    multiply<E, kPlanes, kFragsM, kTilesN>(acc, a, b, n);
+    multiply<E, kPlanes>(acc, a, b, n);
   }
 }
 

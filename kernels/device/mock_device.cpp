@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 namespace attnbench::kernels {
 namespace {
@@ -14,13 +15,14 @@ constexpr double kColdFactor = 1.1;
 
 class MockStopwatch : public Stopwatch {
  public:
-  MockStopwatch(double time_us, const SampleSpec& spec)
-      : time_us_(spec.cache == CacheState::kCold ? time_us * kColdFactor : time_us) {
+  MockStopwatch(double time_us, std::chrono::milliseconds wait, const SampleSpec& spec)
+      : wait_(wait), time_us_(spec.cache == CacheState::kCold ? time_us * kColdFactor : time_us) {
     info_.timing = Timing::kDeclared;
     info_.flush_bytes = spec.cache == CacheState::kCold ? 2 * mock_facts().last_level_cache_bytes : 0;
   }
 
   base::Result<Sample> take() override {
+    if (wait_.count() > 0) std::this_thread::sleep_for(wait_);
     Sample sample;
     sample.time_us = time_us_ * kPattern[taken_++ % kPattern.size()];
     return sample;
@@ -29,6 +31,7 @@ class MockStopwatch : public Stopwatch {
   StopwatchInfo info() const override { return info_; }
 
  private:
+  std::chrono::milliseconds wait_;
   double time_us_;
   std::size_t taken_ = 0;
   StopwatchInfo info_;
@@ -74,8 +77,9 @@ base::Result<void> MockDevice::fill_bytes(void* target, unsigned char value, std
 
 base::Result<std::unique_ptr<Stopwatch>> MockDevice::stopwatch(Launch launch, const SampleSpec& spec) {
   declared_us_ = 0;
+  wait_ = {};
   if (auto ok = launch(); !ok) return tl::unexpected(ok.error());
-  return std::make_unique<MockStopwatch>(declared_us_, spec);
+  return std::make_unique<MockStopwatch>(declared_us_, wait_, spec);
 }
 
 std::unique_ptr<MemoryProbe> MockDevice::memory_probe() { return std::make_unique<NoMemoryProbe>(); }

@@ -1,6 +1,7 @@
 // A device of declared size and speed, so that everything above it can be tested exactly and in no time.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "kernels/device/device.hpp"
@@ -21,6 +22,9 @@ class MockDevice : public Device {
 
   /// A mock kernel declares here how long the pass it just ran takes; the passes of one sample add up.
   void add_time_us(double time_us) { declared_us_ += time_us; }
+
+  /// Every sample of the launch that calls this also keeps its caller waiting, in real time.
+  void wait_in_samples(std::chrono::milliseconds time) { wait_ = time; }
   ThreadPool& pool() { return pool_; }
 
   const DeviceFacts& facts() const override { return facts_; }
@@ -42,6 +46,7 @@ class MockDevice : public Device {
   DeviceFacts facts_;
   ThreadPool pool_{1};
   double declared_us_ = 0;
+  std::chrono::milliseconds wait_{0};
 };
 
 }  // namespace attnbench::kernels

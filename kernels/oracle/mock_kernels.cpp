@@ -1,5 +1,6 @@
 // Kernels of the mock device. naive, blas and flash are right (the oracle computes them) and declare their times; the
 // others each meet one fate, so that every status of a row can be produced at will.
+#include <chrono>
 #include <limits>
 
 #include "kernels/catalog.hpp"
@@ -17,7 +18,10 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
-enum class Fate : std::uint8_t { kRight, kIncorrect, kFailed, kLost };
+enum class Fate : std::uint8_t { kRight, kIncorrect, kFailed, kLost, kSleepy };
+
+/// A sample of the sleepy kernel: a moment to a person, and what it declares is next to nothing of a time limit.
+constexpr std::chrono::milliseconds kSleep{20};
 
 /// The declared time of a mock kernel, microseconds: 10 + pairs * D * batch * heads / rate per pass, the backward 2.5
 /// times that, with a rate of 1e5 (naive), 2e5 (blas) or 4e5 (flash) products per microsecond.
@@ -73,6 +77,7 @@ class MockKernel : public PreparedKernel {
     if (fate_ == Fate::kLost) return fail(ErrorKind::kDeviceLost, "the mock kernel was told to lose the device");
     if (pass == Pass::kFwd) forward();
     if (pass == Pass::kBwd) backward();
+    if (fate_ == Fate::kSleepy) device_.wait_in_samples(kSleep);
     device_.add_time_us(mock_time_us(args_.problem, pass, products_per_us_));
     return {};
   }
@@ -210,6 +215,12 @@ const KernelInfo& mock_slow() {
   // One product a microsecond: minutes of declared time for anything of size.
   static const KernelInfo info =
       mock_kernel<Fate::kRight, 1>("slow", "right, declares minutes: meets every time limit", false);
+  return info;
+}
+
+const KernelInfo& mock_sleepy() {
+  static const KernelInfo info = mock_kernel<Fate::kSleepy, 400000>(
+      "sleepy", "right, every sample takes 20 ms of real time: something to interrupt", false);
   return info;
 }
 

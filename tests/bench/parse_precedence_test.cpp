@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 
 #include "bench/cli/option_table.hpp"
 #include "bench/cli/parse.hpp"
@@ -54,6 +58,56 @@ TEST_F(Precedence, EveryOptionHasAVariable) {
     EXPECT_EQ(command.has_value(), free_text) << option.name;
     const std::string message = command ? variable_of(option.name) : command.error().message;
     EXPECT_THAT(message, HasSubstr(variable_of(option.name)));
+  }
+}
+
+TEST_F(Precedence, AMistypedVariableIsRefusedWithTheNearest) {
+  config("");
+  const auto message = [&](const std::string& name, const std::vector<std::string>& words) {
+    const auto command = run(words, {{name, "4k"}});
+    EXPECT_FALSE(command) << name;
+    if (command) return std::string();
+    EXPECT_EQ(command.error().kind, base::ErrorKind::kUsage);
+    return command.error().message;
+  };
+  EXPECT_EQ(message("ATTNBENCH_SEQLEN", {"sweep"}),
+            "unknown variable ATTNBENCH_SEQLEN; did you mean ATTNBENCH_SEQ_LEN?");
+  EXPECT_THAT(message("ATTNBENCH_CUDAA", {"report", "run"}), HasSubstr("did you mean ATTNBENCH_CUDA?"));
+  EXPECT_THAT(message("ATTNBENCH_DEVISE", {"list", "kernels"}), HasSubstr("did you mean ATTNBENCH_DEVICE?"));
+  EXPECT_THAT(message("ATTNBENCH_XYZZY", {"sweep"}), HasSubstr("see attnbench sweep --help"));
+  EXPECT_THAT(message("ATTNBENCH_", {"sweep"}), HasSubstr("unknown variable ATTNBENCH_;"));
+  EXPECT_THAT(message("ATTNBENCH_seq_len", {"sweep"}), HasSubstr("did you mean ATTNBENCH_SEQ_LEN?"));
+}
+
+TEST_F(Precedence, VariablesOfOtherVerbsAndOfTheScriptsAreKnown) {
+  config("");
+  for (const char* name : {"ATTNBENCH_CSV", "ATTNBENCH_KERNEL", "ATTNBENCH_CUDA", "ATTNBENCH_CMAKE_ARGS",
+                           "ATTNBENCH_KERNEL_SET", "ATTNBENCH_GOLDEN", "ATTNBENCH_UPDATE_GOLDEN"}) {
+    const auto command = parse(std::vector<std::string>{"list", "kernels"}, {{name, "x"}});
+    EXPECT_TRUE(command) << command.error().message;
+  }
+}
+
+TEST_F(Precedence, EveryVariableThatTheScriptsReadIsKnown) {
+  const std::regex name(R"re(\$\{?(ATTNBENCH_[A-Z_]+)|environ(?:\.get\(|\[)"(ATTNBENCH_[A-Z_]+))re");
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(ATTNBENCH_SOURCE_DIR "/scripts")) {
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
+      found.insert((*it)[1].matched ? (*it)[1].str() : (*it)[2].str());
+    }
+  }
+  EXPECT_THAT(found, testing::IsSupersetOf({"ATTNBENCH_CUDA", "ATTNBENCH_CMAKE_ARGS"}));
+  for (const std::string& each : found) {
+    const auto command = parse(std::vector<std::string>{"doctor"}, {{each, "x"}});
+    EXPECT_TRUE(command) << command.error().message;
+  }
+}
+
+TEST_F(Precedence, HelpAndVersionAnswerWhateverIsAroundThem) {
+  for (const char* word : {"--help", "--version", "version"}) {
+    EXPECT_TRUE(parse(std::vector<std::string>{word}, {{"ATTNBENCH_SEQLEN", "4k"}})) << word;
   }
 }
 

@@ -52,6 +52,14 @@ TEST(Safetensors, GiveTensorsAndMetadata) {
   EXPECT_THAT(file->values("b", Shape{2}).value(), ElementsAre(1.0, 3.0));
 }
 
+TEST(Safetensors, GiveIntegersExactly) {
+  const std::int32_t values[2] = {2147483647, -9};
+  const auto file = parse(file_of(R"({"t":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}})",
+                                  std::string(reinterpret_cast<const char*>(values), 8)));
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_THAT(file->values("t", Shape{2}).value(), ElementsAre(2147483647.0, -9.0));
+}
+
 TEST(Safetensors, NameTheTensorThatIsNotThereOrHasAnotherShape) {
   const auto file = parse(file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "12345678"));
   ASSERT_TRUE(file);

@@ -98,7 +98,7 @@ TEST(Sampler, GoesOnUntilTheLeastTimeHoweverSteadyTheSamples) {
 
 TEST(Sampler, ANoisyKernelEndsAtItsTimeLimit) {
   Script script;
-  ScriptedStopwatch noisy(script, 'a', {10000, 20000});
+  ScriptedStopwatch noisy(script, 'a', {10000, 10300});  // a half width of 1.5 % that stays: near the bound of 1 %
   const auto series = sample({&noisy}, {}, script);
   EXPECT_EQ(series[0].stop, StopReason::kTimeLimit);
   EXPECT_NEAR(series[0].wall_s, 3.0, 0.02);
@@ -106,10 +106,28 @@ TEST(Sampler, ANoisyKernelEndsAtItsTimeLimit) {
 
 TEST(Sampler, CountsTheFlushAgainstTheTimeLimit) {
   Script script;
-  ScriptedStopwatch tiny(script, 'a', {5, 50}, 0.1);
+  ScriptedStopwatch tiny(script, 'a', {50, 51.5}, 0.1);
   const auto series = sample({&tiny}, {}, script);
   EXPECT_EQ(series[0].stop, StopReason::kTimeLimit);
   EXPECT_NEAR(static_cast<double>(series[0].times_us.size()), 30, 1);
+}
+
+TEST(Sampler, GivesUpOnAnIntervalThatTheRestOfTheTimeCannotBring) {
+  Script script;
+  ScriptedStopwatch wild(script, 'a', {10000, 20000});  // a half width of a third of the median
+  const auto series = sample({&wild}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kOutOfReach);
+  EXPECT_NEAR(series[0].wall_s, 1.0, 0.021);  // a third of the limit of 3 s, and at most one sample more
+}
+
+TEST(Sampler, GivesANoisyStartTheTimeToFade) {
+  Script script;
+  std::vector<double> times(60, 50000);  // 20 samples that are 3 % off use a third of the limit, calm ones follow
+  for (std::size_t i = 0; i < 20; ++i) times[i] = i % 2 == 0 ? 48500 : 51500;
+  ScriptedStopwatch fading(script, 'a', times);
+  const auto series = sample({&fading}, {}, script);
+  EXPECT_EQ(series[0].stop, StopReason::kNoise);
+  EXPECT_GT(series[0].times_us.size(), 20u);
 }
 
 TEST(Sampler, KeepsEverySampleOutliersIncluded) {
@@ -212,6 +230,60 @@ TEST(Stopping, HoldsTheHalfWidthAgainstTheBound) {
   EXPECT_EQ(should_stop({values, 1}, sampling), StopReason::kNoise);
   sampling.noise_max_pct = 0.99;
   EXPECT_FALSE(should_stop({values, 1}, sampling).has_value());
+}
+
+TEST(Stopping, ProjectsWithTheSquareOfTheWidth) {
+  EXPECT_DOUBLE_EQ(projected_samples(10, 0.04, 0.01), 160);
+  EXPECT_DOUBLE_EQ(projected_samples(7, 0.01, 0.01), 7);
+}
+
+/// Two low, two high and seven times 100 between them.
+std::vector<double> eleven(double low, double high) {
+  return {low, high, 100, 100, 100, low, high, 100, 100, 100, 100};
+}
+
+TEST(Stopping, ProjectsNothingFromAnIntervalThatOneSampleCanWiden) {
+  const std::vector<double> disturbed{100, 100, 300, 100, 100, 100};  // half a width of 100 % from one sample
+  EXPECT_FALSE(should_stop({disturbed, 1.6}, {}).has_value());        // 11 samples will fit: the outlier can drop out
+  EXPECT_EQ(should_stop({disturbed, 1.7}, {}), StopReason::kOutOfReach);  // 10.6 will
+  const std::vector<double> calm(6, 100.0);
+  EXPECT_EQ(should_stop({calm, 1.7}, {}), StopReason::kNoise);
+}
+
+TEST(Stopping, GivesUpOnceAThirdOfTheWidthWouldNotBeEnough) {
+  // Of eleven samples the second and the tenth bound the median, here 5 % either side of 100: a third of that, 1.67 %,
+  // comes down to 1 % with 11 * 1.67^2 = 30.6 samples. In a limit of 3 s that many fit up to a pace of 11 in 1.08 s.
+  const std::vector<double> values = eleven(95, 105);
+  EXPECT_FALSE(should_stop({values, 1.07}, {}).has_value());
+  EXPECT_EQ(should_stop({values, 1.09}, {}), StopReason::kOutOfReach);
+  cli::Sampling coarse;
+  coarse.noise_max_pct = 2;
+  EXPECT_FALSE(should_stop({values, 1.09}, coarse).has_value());
+}
+
+TEST(Stopping, GivesUpNeverBeforeAThirdOfTheLimitTheLeastTimeAndTheLeastNumber) {
+  const std::vector<double> values = eleven(50, 150);  // hopeless: half a width of 50 %
+  cli::Sampling sampling;
+  EXPECT_FALSE(should_stop({values, 0.99}, sampling).has_value());
+  EXPECT_EQ(should_stop({values, 1.01}, sampling), StopReason::kOutOfReach);
+  sampling.time_min_s = 2;
+  EXPECT_FALSE(should_stop({values, 1.99}, sampling).has_value());
+  EXPECT_EQ(should_stop({values, 2.01}, sampling), StopReason::kOutOfReach);
+  sampling.samples_min = 12;
+  EXPECT_FALSE(should_stop({values, 2.01}, sampling).has_value());
+  const std::vector<double> five(values.begin(), values.begin() + 5);
+  EXPECT_FALSE(should_stop({five, 1.01}, {}).has_value());  // no interval yet: nothing to project from
+}
+
+TEST(Stopping, GoesOnWhereverThePlainProjectionStillReachesTheBound) {
+  for (double half_width = 1.1; half_width < 40; half_width *= 1.3) {
+    const std::vector<double> values = eleven(100 - half_width, 100 + half_width);
+    for (double wall_s = 0.05; wall_s < 3; wall_s += 0.05) {
+      const bool reachable = projected_samples(11, half_width, 1) <= 11 / wall_s * 3;
+      if (!reachable) continue;
+      EXPECT_FALSE(should_stop({values, wall_s}, {}).has_value()) << half_width << " % after " << wall_s << " s";
+    }
+  }
 }
 
 TEST(Stopping, IsLookedAtAgainSoonHoweverLargeTheSample) {

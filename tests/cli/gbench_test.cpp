@@ -1,8 +1,15 @@
 // `attnbench gbench` on the mock device: Google Benchmark's flags and its JSON, with declared times.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "tests/cli/program.hpp"
 
@@ -54,6 +61,42 @@ TEST(Gbench, AFlagThatTheLibraryDoesNotKnowIsAUsageError) {
   const Outcome outcome = run_program(kPoint + std::string("--kernels flash --benchmark_speed=full"));
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.err, HasSubstr("--benchmark_speed=full"));
+}
+
+/// Sends the signal while the second of three cases is measured; gives the exit code, and the console with its JSON.
+int interrupt_with(int signal, std::string& console, std::string& file) {
+  const std::string path = testing::TempDir() + "attnbench_gbench_" + std::to_string(getpid());
+  Started program(
+      {"gbench", "--device", "mock", "--seq-len", "64", "--d-model", "16", "--batch", "1", "--causal", "off", "--pass",
+       "fwd", "--kernels", "flash,sleepy,naive", "--benchmark_out=" + path + ".json", "--benchmark_out_format=json"},
+      path + ".txt");
+  const auto has_first = [&] { return program.output().find("flash/fwd") != std::string::npos; };
+  EXPECT_TRUE(program.wait_until(has_first)) << program.output();
+  EXPECT_TRUE(program.wait_for_sleeps(20)) << program.output();
+  program.send(signal);
+  const int code = program.wait();
+  console = program.output();
+  std::ifstream json(path + ".json");
+  file.assign(std::istreambuf_iterator<char>(json), {});
+  std::remove((path + ".json").c_str());
+  return code;
+}
+
+TEST(Gbench, ASignalKeepsWhatWasMeasuredAndEndsWithItsCode) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 143}}) {
+    std::string console;
+    std::string file;
+    EXPECT_EQ(interrupt_with(signal, console, file), code);
+    for (const std::string& text : {console, file}) {
+      EXPECT_THAT(text, HasSubstr("interrupted while it was measured"));
+      EXPECT_THAT(text, HasSubstr("interrupted before it began"));
+    }
+    const auto json = nlohmann::json::parse(file, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << file;  // closed, though the run was cut short
+    ASSERT_EQ(json["benchmarks"].size(), 3u);
+    EXPECT_NEAR(json["benchmarks"][0]["real_time"].get<double>(), (10 + 65536 / 4e5) * 1.1, 0.02);
+    for (const std::size_t i : {1u, 2u}) EXPECT_TRUE(json["benchmarks"][i]["error_occurred"].get<bool>());
+  }
 }
 
 }  // namespace

@@ -48,5 +48,12 @@ TEST(Refusals, AWrongVariableIsNamed) {
   EXPECT_THAT(outcome.err, HasSubstr("ATTNBENCH_DTYPE"));
 }
 
+TEST(Refusals, AMistypedVariableIsNotIgnored) {
+  const Outcome outcome = run_program("sweep --dry-run --device cpu", "ATTNBENCH_SEQLEN=64");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, "error: unknown variable ATTNBENCH_SEQLEN; did you mean ATTNBENCH_SEQ_LEN?\n");
+}
+
 }  // namespace
 }  // namespace attnbench::tests

@@ -1,21 +1,16 @@
 // `attnbench sweep` end to end on the mock device, whose times and sizes are declared: every status, exact numbers,
 // resuming, and what is left after a signal.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "reports/rows_io.hpp"
@@ -156,7 +151,8 @@ TEST_F(Sweep, TheBackwardReadsWhatTheKernelsOwnForwardLeft) {
 }
 
 TEST_F(Sweep, LargeLogitsWidenTheToleranceByWhatFp32CannotHold) {
-  const std::string point = "--device cpu --kernels naive,flash --seq-len 256 --d-model 64 --batch 1 --max-samples 3 ";
+  const std::string point =
+      "--device cpu --kernels naive,flash --seq-len 256 --d-model 64 --batch 1 --cache hot --max-samples 3 ";
   EXPECT_EQ(sweep(point + "--scale 20").code, 0);
   ASSERT_EQ(rows().size(), 4u);
   for (const Row& row : rows()) {
@@ -167,7 +163,8 @@ TEST_F(Sweep, LargeLogitsWidenTheToleranceByWhatFp32CannotHold) {
 }
 
 TEST_F(Sweep, TheCustomaryScaleKeepsTheKernelsOwnTolerance) {
-  EXPECT_EQ(sweep("--device cpu --kernels naive --seq-len 256 --d-model 64 --batch 1 --max-samples 3").code, 0);
+  EXPECT_EQ(sweep("--device cpu --kernels naive --seq-len 256 --d-model 64 --batch 1 --cache hot --max-samples 3").code,
+            0);
   for (const Row& row : rows()) EXPECT_EQ(row.err_tolerance, 2e-5);
 }
 
@@ -239,66 +236,78 @@ TEST_F(Sweep, EveryReportCanBeWrittenAtTheEnd) {
   }
 }
 
-/// Starts a sweep whose first row (mock) is done at once and whose second (CPU, a noise bound out of reach) goes on for
-/// minutes; sends the signal once the first row is in the file.
+/// A plan of two rows: one that is done at once, and one that goes on for minutes unless something ends it.
+const std::vector<std::string> kDoneAndEndless{"--device",      "mock",
+                                               "--kernels",     "flash,sleepy",
+                                               "--exclude",     "kernel=sleepy,seq_len=32;kernel=flash,seq_len=64",
+                                               "--seq-len",     "32,64",
+                                               "--d-model",     "16",
+                                               "--batch",       "1",
+                                               "--pass",        "fwd",
+                                               "--max-noise",   "0.0001",
+                                               "--time-limit",  "5min",
+                                               "--max-samples", "1000000"};
+
+/// Sends the signal while the second row is being sampled, and gives the exit code.
 int interrupt_with(int signal, const std::string& out) {
-  const pid_t child = fork();
-  if (child == 0) {
-    const int null = open("/dev/null", O_WRONLY);
-    dup2(null, STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
-    execl(ATTNBENCH_PROGRAM, ATTNBENCH_PROGRAM, "sweep", "--device", "mock,cpu", "--kernels", "flash", "--seq-len",
-          "64", "--d-model", "16", "--batch", "1", "--pass", "fwd", "--max-noise", "0.0001", "--time-limit", "5min",
-          "--out", out.c_str(), nullptr);
-    _exit(127);
-  }
+  std::vector<std::string> arguments{"sweep", "--out", out};
+  arguments.insert(arguments.end(), kDoneAndEndless.begin(), kDoneAndEndless.end());
+  Started program(arguments, out + ".txt");
   const auto has_row = [&] {
     std::ifstream file(out + "/rows.jsonl");
     std::string line;
     return static_cast<bool>(std::getline(file, line)) && !file.eof();
   };
-  int status = 0;
-  while (!has_row()) {
-    if (waitpid(child, &status, WNOHANG) == child) return -1;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // into the second point
-  kill(child, signal);
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  EXPECT_TRUE(program.wait_until(has_row)) << program.output();
+  EXPECT_TRUE(program.wait_for_sleeps(50)) << program.output();
+  program.send(signal);
+  return program.wait();
+}
+
+void expect_one_done_and_one_interrupted(const std::vector<Row>& all) {
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].kernel, "flash");
+  EXPECT_EQ(all[0].status, "ok") << all[0].reason;
+  EXPECT_EQ(all[1].kernel, "sleepy");
+  EXPECT_EQ(all[1].status, "interrupted") << all[1].reason;
+  EXPECT_GT(*all[1].samples, 0);
+  EXPECT_FALSE(all[1].time_us_median.has_value());
+  EXPECT_THAT(all[1].reason, HasSubstr("--resume"));
 }
 
 TEST_F(Sweep, CtrlCKeepsWhatIsDoneAndSaysHowToGoOn) {
-  ASSERT_EQ(interrupt_with(SIGINT, out_), 130);
-  const auto all = rows();
-  ASSERT_GE(all.size(), 1u);
-  EXPECT_EQ(all[0].status, "ok");
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    EXPECT_EQ(all[i].status, "interrupted");
-    EXPECT_FALSE(all[i].time_us_median.has_value());
-    EXPECT_THAT(all[i].reason, HasSubstr("--resume"));
-  }
+  EXPECT_EQ(interrupt_with(SIGINT, out_), 130);
+  expect_one_done_and_one_interrupted(rows());
 }
 
-TEST_F(Sweep, SigtermEndsWithItsOwnCode) { EXPECT_EQ(interrupt_with(SIGTERM, out_), 143); }
+TEST_F(Sweep, SigtermDoesTheSameWithItsOwnCode) {
+  EXPECT_EQ(interrupt_with(SIGTERM, out_), 143);
+  expect_one_done_and_one_interrupted(rows());
+}
 
 TEST_F(Sweep, AKillLosesThePointInFlightAlone) {
   ASSERT_EQ(interrupt_with(SIGKILL, out_), 1000 + SIGKILL);
   ASSERT_EQ(rows().size(), 1u);
+  EXPECT_EQ(rows().front().kernel, "flash");
   const std::string first = rows().front().run_id;
   const Outcome outcome = sweep(
-      "--resume --device mock,cpu --kernels flash --seq-len 64 --d-model 16 --batch 1 --pass fwd --max-samples 3");
+      "--resume --device mock --kernels flash,sleepy --exclude 'kernel=sleepy,seq_len=32;kernel=flash,seq_len=64' "
+      "--seq-len 32,64 --d-model 16 --batch 1 --pass fwd --max-samples 3");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   ASSERT_EQ(rows().size(), 2u);
   EXPECT_EQ(rows()[0].run_id, first);
+  EXPECT_EQ(rows()[1].kernel, "sleepy");
   EXPECT_EQ(rows()[1].status, "ok") << rows()[1].reason;
 }
 
 TEST_F(Sweep, TheTimeLimitOfTheRunEndsIt) {
   const Outcome outcome = sweep(
-      "--device mock,cpu --kernels flash --seq-len 64 --d-model 16 --batch 1 --pass fwd --max-noise 0.0001 "
-      "--time-limit 1min --run-limit 2s");
+      "--device mock --kernels sleepy --seq-len 64 --d-model 16 --batch 1 --pass fwd --max-noise 0.0001 "
+      "--time-limit 5min --max-samples 1000000 --run-limit 2s");
   EXPECT_EQ(outcome.code, 124) << outcome.err;
+  ASSERT_EQ(rows().size(), 1u);
+  EXPECT_EQ(rows().front().status, "interrupted");
+  EXPECT_THAT(rows().front().reason, HasSubstr("the time limit of the run"));
 }
 
 }  // namespace

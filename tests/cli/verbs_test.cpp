@@ -1,6 +1,12 @@
 // The verbs that run nothing: help, version, list, explain, doctor, the dry run.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <CLI/Version.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "bench/measure/stopping.hpp"
 #include "tests/cli/program.hpp"
 
 namespace attnbench::tests {
@@ -31,9 +37,35 @@ TEST(Verbs, HelpLoadsNoLibraryOfTheKernels) {
 TEST(Verbs, VersionNamesCommitAndCompiler) {
   const Outcome outcome = run_program("--version");
   EXPECT_EQ(outcome.code, 0);
-  for (const char* word : {"attnbench 0.", "commit", "compiler", "flags", "cuda"})
+  for (const char* word : {"attnbench 0.", "commit", "compiler", "flags", "CPU backend", "CUDA backend"})
     EXPECT_THAT(outcome.out, HasSubstr(word));
   EXPECT_EQ(run_program("version").out, outcome.out);
+}
+
+/// The last word of the line that begins with `name`.
+std::string version_of(const std::string& text, const std::string& name) {
+  const std::size_t at = ("\n" + text).find("\n" + name + " ");
+  if (at == std::string::npos) return "no line " + name;
+  const std::string line = text.substr(at, text.find('\n', at) - at);
+  return line.substr(line.rfind(' ') + 1);
+}
+
+TEST(Verbs, VersionNamesTheLibrariesItWasCompiledAgainst) {
+  const std::string text = run_program("--version").out;
+  EXPECT_EQ(version_of(text, "fmt"),
+            fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100, FMT_VERSION % 100));
+  EXPECT_EQ(version_of(text, "CLI11"), CLI11_VERSION);
+  EXPECT_EQ(
+      version_of(text, "JSON for Modern C++"),
+      fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR, NLOHMANN_JSON_VERSION_PATCH));
+  EXPECT_THAT(version_of(text, "Google Benchmark"), testing::MatchesRegex("v?[0-9]+\\.[0-9]+\\.[0-9]+"));
+  // On the machine of the build what is loaded is what was compiled against.
+  const std::string loaded = run_program("doctor").out;
+  for (const char* name : {"oneDNN", "Highway"}) {
+    EXPECT_THAT(version_of(text, name), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+")) << name;
+    EXPECT_THAT(loaded, HasSubstr(version_of(text, name)));
+  }
+  EXPECT_THAT(text, testing::ContainsRegex("CUDA backend +(not built: |built as a plug-in.*nvcc [0-9])"));
 }
 
 TEST(Verbs, ListColumnsAndExplainAgree) {
@@ -43,6 +75,17 @@ TEST(Verbs, ListColumnsAndExplainAgree) {
   const Outcome explain = run_program("explain flops_model");
   EXPECT_EQ(explain.code, 0);
   EXPECT_THAT(explain.out, HasSubstr("FLOP"));
+}
+
+TEST(Verbs, ExplainNamesEveryReasonToStop) {
+  const Outcome outcome = run_program("explain stop_reason");
+  EXPECT_EQ(outcome.code, 0);
+  int count = 0;
+  for (; measure::to_string(static_cast<measure::StopReason>(count)) != "?"; ++count) {
+    EXPECT_THAT(outcome.out,
+                HasSubstr(std::string(measure::to_string(static_cast<measure::StopReason>(count))) + ": "));
+  }
+  EXPECT_GE(count, 7);
 }
 
 TEST(Verbs, ListKernelsAndDevicesKnowTheProcessor) {
@@ -75,6 +118,19 @@ TEST(Verbs, TheDryRunIsTheSameTwice) {
   const Outcome one = run_program(arguments);
   EXPECT_EQ(one.code, 0) << one.err;
   EXPECT_EQ(one.out, run_program(arguments).out);
+}
+
+TEST(Verbs, TheMockDeviceTakesTheKernelsThatFailOnlyByName) {
+  const Outcome by_default = run_program("sweep --dry-run --device mock --seq-len 64");
+  EXPECT_EQ(by_default.code, 0) << by_default.err;
+  for (const char* kernel : {"naive", "blas", "flash"}) EXPECT_THAT(by_default.out, HasSubstr(kernel));
+  for (const std::string kernel : {"incorrect", "unsupported:", "oom", "failed", "lost", "slow", "sleepy"}) {
+    EXPECT_THAT(by_default.out, Not(HasSubstr(kernel)));
+    const std::string name = kernel.substr(0, kernel.find(':'));
+    const Outcome named = run_program("sweep --dry-run --device mock --seq-len 64 --kernels " + name);
+    EXPECT_EQ(named.code, 0) << named.err;
+    EXPECT_THAT(named.out, HasSubstr(name + ":mock"));
+  }
 }
 
 TEST(Verbs, CublasIsTakenForBlas) {

@@ -130,11 +130,19 @@ TEST_P(Shapes, StridesAgreeOrAreDeclinedByName) {
   }
 }
 
-TEST_P(Shapes, OnlyVMayBeStrided) {
-  const Problem p = make_problem(70, 90, 64, true, Dtype::kBf16);
-  Inputs inputs = random_inputs(p, 6);
-  inputs.v = random_inputs(p, 7, Layout::kTransposed).v;
-  expect_like_oracle_on_gpu(kernel(), p, inputs);
+TEST_P(Shapes, OneInputAloneMayBeStrided) {
+  for (const Dtype dtype : {Dtype::kFp32, Dtype::kBf16}) {
+    for (const Layout layout : {Layout::kPadded, Layout::kTransposed}) {
+      for (HostTensor Inputs::*one : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::dout}) {
+        Problem p = make_problem(70, 90, 64, true, dtype);
+        p.heads = 4;
+        p.kv_heads = 2;
+        Inputs inputs = random_inputs(p, 6);
+        inputs.*one = std::move(random_inputs(p, 7, layout).*one);
+        expect_like_oracle_on_gpu(kernel(), p, inputs);
+      }
+    }
+  }
 }
 
 TEST_P(Shapes, MoreThan65535HeadsAgree) {
@@ -147,6 +155,15 @@ TEST_P(Shapes, MoreThan65535HeadsAgree) {
   p.batch = 8300;
   p.heads = p.kv_heads = 16;
   agrees(p);
+}
+
+TEST_P(Shapes, TensorsOfASecondGpuAgreeWhileTheFirstIsCurrent) {
+  Device& first = *gpu();
+  auto second = (*cuda_backend())->open(1);
+  if (!second) GTEST_SKIP() << second.error().message;
+  const UseGpu use(**second);
+  agrees(make_problem(130, 140, 64, true, Dtype::kBf16), {.before_launch = [&] { (void)first.synchronize(); }});
+  agrees(make_problem(130, 140, 64, true, Dtype::kFp32), {.before_launch = [&] { (void)first.synchronize(); }});
 }
 
 TEST_P(Shapes, OnePassAloneAgrees) { agrees(make_problem(130, 130, 64, true, Dtype::kBf16), {.pass = Pass::kFwd}); }

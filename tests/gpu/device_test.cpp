@@ -1,6 +1,7 @@
 // The GPU as a device: facts, counted memory, errors, the stopwatch and the memory probe.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 
 #include "tests/gpu/gpu_case.hpp"
@@ -134,6 +135,36 @@ class CudaStopwatchTest : public CudaDeviceTest {
 TEST_F(CudaStopwatchTest, TakesHotAndColdSamplesBetweenEvents) {
   takes({CacheState::kHot, Timing::kEvents}, work_, Timing::kEvents);
   takes({CacheState::kCold, Timing::kEvents}, work_, Timing::kEvents);
+}
+
+TEST_F(CudaStopwatchTest, EverySampleSaysItsClock) {
+  if (!gpu()->facts().clock_max_mhz) GTEST_SKIP() << "NVML does not tell the clock here";
+  for (const CacheState cache : {CacheState::kHot, CacheState::kCold}) {
+    auto stopwatch = gpu()->stopwatch(work_, {cache, Timing::kEvents});
+    ASSERT_TRUE(stopwatch) << stopwatch.error().message;
+    for (int i = 0; i < 20; ++i) {
+      const auto sample = (*stopwatch)->take();
+      ASSERT_TRUE(sample) << sample.error().message;
+      ASSERT_TRUE(sample->clock_mhz) << "sample " << i;
+      EXPECT_GT(*sample->clock_mhz, 100);
+      EXPECT_LE(*sample->clock_mhz, *gpu()->facts().clock_max_mhz);
+    }
+  }
+}
+
+TEST_F(CudaStopwatchTest, ALaunchThatKeepsTheHostBusyIsLaunchBound) {
+  const Launch slow = [this] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    return kernel_->launch(Pass::kFwd);
+  };
+  auto stopwatch = gpu()->stopwatch(slow, {CacheState::kHot, Timing::kEvents});
+  ASSERT_TRUE(stopwatch) << stopwatch.error().message;
+  const auto sample = (*stopwatch)->take();
+  ASSERT_TRUE(sample) << sample.error().message;
+  EXPECT_GE((*stopwatch)->info().launch_us.value_or(0), 200);
+  EXPECT_LT(sample->time_us, 200) << "the host's time is hidden, not measured";
 }
 
 TEST_F(CudaStopwatchTest, ReplaysGraphs) {

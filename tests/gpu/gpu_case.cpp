@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kGuardBytes = 256;
 constexpr unsigned char kGuard = 0xa5;
 
+Device* used_instead = nullptr;
+
 struct OpenGpu {
   std::unique_ptr<Device> device;
   std::string reason;
@@ -89,7 +91,10 @@ const Truth& truth_of(const Problem& p, const Inputs& inputs) {
 }
 
 base::Result<void> launch_all(PreparedKernel& kernel, const GpuOptions& options) {
-  const Launch work = [&] { return launch(kernel, options.pass); };
+  const Launch work = [&] {
+    if (options.before_launch) options.before_launch();
+    return launch(kernel, options.pass);
+  };
   if (options.in_graph) {
     auto stopwatch = gpu()->stopwatch(work, {CacheState::kHot, Timing::kGraph});
     if (!stopwatch) return tl::unexpected(stopwatch.error());
@@ -105,8 +110,11 @@ base::Result<void> launch_all(PreparedKernel& kernel, const GpuOptions& options)
 
 }  // namespace
 
-Device* gpu() { return open_gpu().device.get(); }
+Device* gpu() { return used_instead != nullptr ? used_instead : open_gpu().device.get(); }
 const std::string& why_no_gpu() { return open_gpu().reason; }
+
+UseGpu::UseGpu(Device& device) { used_instead = &device; }
+UseGpu::~UseGpu() { used_instead = nullptr; }
 
 GpuBlock::GpuBlock(std::size_t bytes) : bytes_(bytes) {
   auto buffer = gpu()->allocate((bytes + 2 * kGuardBytes + 255) / 256 * 256);

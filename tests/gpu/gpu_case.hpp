@@ -1,6 +1,7 @@
 // What the GPU tests share: one way to run a CUDA kernel on tensors of the host, and the oracle's answer beside it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,15 @@ namespace attnbench::kernels {
 /// The first GPU, opened once; null without one, and then `why_no_gpu` is the sentence for the skip.
 Device* gpu();
 const std::string& why_no_gpu();
+
+/// While it lives, gpu() is this device.
+class UseGpu {
+ public:
+  explicit UseGpu(Device& device);
+  ~UseGpu();
+  UseGpu(const UseGpu&) = delete;
+  UseGpu& operator=(const UseGpu&) = delete;
+};
 
 /// Bytes of device memory between two guards, filled with 0xff (NaN).
 class GpuBlock {
@@ -32,6 +42,7 @@ struct GpuOptions {
   bool deterministic = false;
   int launches = 1;
   bool in_graph = false;  // launched through the stopwatch, captured in a CUDA graph
+  std::function<void()> before_launch = nullptr;
 };
 
 /// Runs a kernel with outputs, workspace and saved poisoned; fails the test when it writes outside any of them.

@@ -1,16 +1,14 @@
 // Inputs on which other attention kernels went wrong, one test per case; the numbers are those of the case list.
 //
 // Cases that no CPU kernel of this program can meet, and why:
-//   T02, T24, T26, T27, T29  variable-length batches: the problem has one length for all
+//   T24, T26, T27, T29       variable-length batches: the problem has one length for all (T02's lengths are tested)
 //   T07, T09                 boolean and float masks: the problem has causal and window only
 //   T46                      softcap: no such field
 //   T47, T48                 CUDA graphs, streams and several devices: tested with the CUDA kernels
 //   T51                      dropout: no such field
 //   T56                      fp8: not a dtype of the problem
 //   T57                      bulk copies and racecheck: CUDA only
-// T17, T18, T19, T21, T22 ask for tens of GiB: their fault, an offset that wraps, is met here by a stride over 2^31.
-#include <sys/mman.h>
-
+// T15, T52 and T59 are in lengths_test.cpp, the large ones (T17, T18, T19, T21, T22) in large_test.cpp.
 #include <cmath>
 #include <limits>
 
@@ -68,6 +66,14 @@ TEST_P(Cases, T01CausalWithFewerKeysThanQueriesIsAlignedBottomRight) {
   EXPECT_TRUE(std::isfinite(out.lse[3]));
 }
 
+TEST_P(Cases, T02ManyCausalQueriesOfOneKeyHaveGradientsOfZeroButForTheLast) {
+  const Problem p = make_problem(76, 1, 64, true);
+  const Inputs inputs = random_inputs(p, 24);
+  expect_like_oracle(kernel(), p, inputs);
+  const Outputs out = run_kernel(kernel(), p, inputs);
+  for (std::size_t i = 0; i < 75 * 64; ++i) ASSERT_EQ(out.dq[i], 0.0f) << i;
+}
+
 TEST_P(Cases, T03NoKeyGivesZeroAndMinusInfinity) {
   for (const bool causal : {false, true}) {
     const Problem p = make_problem(7, 0, 16, causal);
@@ -123,28 +129,21 @@ TEST_P(Cases, T11EqualLogitsOfAFewHundredKeepDvRight) {
   Inputs inputs = random_inputs(p, 4);
   fill_all(inputs.q, 8.0f);
   fill_all(inputs.k, 8.0f);
-  expect_like_oracle(kernel(), p, inputs, {}, 1e-3);  // logits of 512: the bound of large logits
+  expect_like_oracle(kernel(), p, inputs);
 }
 
 TEST_P(Cases, T12LargeInputsAtHeadDim128BackwardStayRight) {
   const Problem p = make_problem(96, 96, 128, true);
-  expect_like_oracle(kernel(), p, random_inputs(p, 5, Layout::kDense, 3.0), {}, 1e-3);
+  expect_like_oracle(kernel(), p, random_inputs(p, 5, Layout::kDense, 3.0));
 }
 
 TEST_P(Cases, T13OneQueryWithVeryNegativeScoresHasFiniteGradients) {
   const Problem p = make_problem(1, 128, 64, false, Dtype::kBf16);
   Inputs inputs = random_inputs(p, 6);
   fill_all(inputs.q, -100.0f);
+  // dq is 100 times a sum that cancels: right only with a delta that was never rounded to bf16.
   inputs.k.fill([](const Index4& at) { return 100.0f + static_cast<float>(at[2] % 3); });
-  RunOptions forward;
-  forward.pass = Pass::kFwd;
-  expect_like_oracle(kernel(), p, inputs, forward);
-  const Outputs out = run_kernel(kernel(), p, inputs);
-  const OracleBackward truth = oracle_backward(p, inputs.oracle());
-  EXPECT_LE(error_of(out.dv, truth.dv), 2e-2);
-  // dq and dk are differences of nearly equal sums times 100: a delta out of an o in bf16 leaves 1e-1 of them.
-  EXPECT_TRUE(finite(out.dq));
-  EXPECT_LE(error_of(out.dk, truth.dk), 2e-1);
+  expect_like_oracle(kernel(), p, inputs);
 }
 
 TEST_P(Cases, T16OneQueryOfOneKeyHasNoGradientOfQueryAndKey) {
@@ -157,53 +156,6 @@ TEST_P(Cases, T16OneQueryOfOneKeyHasNoGradientOfQueryAndKey) {
   EXPECT_LE(error_of(out.dv, {dout.begin(), dout.end()}), 1e-6);
   EXPECT_LE(error_of(out.dq, std::vector<double>(64, 0.0)), 1e-5);
   EXPECT_LE(error_of(out.dk, std::vector<double>(64, 0.0)), 1e-5);
-}
-
-TEST_P(Cases, T17OffsetsAreNotThirtyTwoBits) {
-  // Two batches 2^31 + 64 elements apart in memory that is only promised: the pages between are never touched.
-  Problem p = make_problem(3, 3, 8, true);
-  p.batch = 2;
-  constexpr std::int64_t kApart = (std::int64_t{1} << 31) + 64;
-  const std::size_t bytes = static_cast<std::size_t>(kApart + 1024) * sizeof(float);
-  void* far = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (far == MAP_FAILED) GTEST_SKIP() << "the system does not promise 8 GiB of address space";
-  const Inputs inputs = random_inputs(p, 8);
-  Tensor q = inputs.q.view();
-  q.data = far;
-  q.stride[0] = kApart;
-  for (std::int64_t b = 0; b < 2; ++b) {
-    for (std::int64_t i = 0; i < 24; ++i) {
-      static_cast<float*>(far)[b * kApart + i] = inputs.q.get({b, 0, i / 8, i % 8});
-    }
-  }
-  CpuDevice device(2);
-  const Footprint size = kernel().footprint(p, Pass::kFwd, {&device.facts(), 2, false});
-  base::Result<Buffer> saved = device.allocate(size.saved_bytes);
-  base::Result<Buffer> workspace = device.allocate(size.workspace_bytes);
-  ASSERT_TRUE(saved && workspace);
-  HostTensor o(q.extent, p.dtype);
-  std::vector<float> lse(6);
-  AttentionArgs args;
-  args.problem = p;
-  args.q = q;
-  args.k = inputs.k.view();
-  args.v = inputs.v.view();
-  args.o = o.view();
-  args.lse = lse.data();
-  args.saved = saved->data();
-  args.workspace = workspace->data();
-  auto prepared = prepare(kernel(), args, Pass::kFwd, device);
-  ASSERT_TRUE(prepared) << prepared.error().message;
-  ASSERT_TRUE(launch(**prepared, Pass::kFwd));
-  munmap(far, bytes);
-  EXPECT_LE(error_of(o.values(), oracle_forward(p, inputs.oracle()).o), 2e-5);
-}
-
-TEST_P(Cases, T18ManySmallBatchesAndHeadsAreAllComputed) {
-  Problem p = make_problem(1, 1, 4);
-  p.batch = 500;
-  p.heads = p.kv_heads = 6;
-  expect_like_oracle(kernel(), p, random_inputs(p, 9));
 }
 
 TEST_P(Cases, T25EmptyProblemsAreNotLaunched) {

@@ -194,10 +194,12 @@ TEST(Flash, MatchesTheOracleAtEveryLengthFrom1To130) {
 }
 
 TEST(Flash, MatchesTheOracleAroundTheEdgesOfItsBlocks) {
-  for (const std::int64_t length : {95, 96, 97, 191, 192, 193, 383, 384, 385, 400}) {
+  for (const std::int64_t length : {95, 96, 97, 127, 128, 129, 191, 192, 193, 383, 384, 385, 400}) {
     for (const bool causal : {false, true}) {
-      Case square(make_problem(length, length, 16, causal), 7);
-      run_and_check(square);
+      for (const std::int64_t head_dim : {16, 64}) {
+        Case square(make_problem(length, length, head_dim, causal), 7);
+        run_and_check(square);
+      }
       Case window(make_problem(length, length + 30, 24, causal), 8);
       window.problem.window_left = 57;
       run_and_check(window, 3);

@@ -42,6 +42,18 @@ TEST(Table, FitsTheTerminal) {
   }
 }
 
+TEST(Table, AnIntervalWiderThanItsMedianKeepsItsDigits) {
+  Row row = every_status().rows[0];
+  row.time_us_median = 100;
+  row.time_us_ci_low = 40;
+  row.time_us_ci_high = 300.8;
+  EXPECT_THAT(table_row(row, {}), HasSubstr(" 130% "));
+  row.time_us_ci_high = 239.92;  // 99.96 %
+  EXPECT_THAT(table_row(row, {}), HasSubstr(" 100% "));
+  row.time_us_ci_high = 239.8;
+  EXPECT_THAT(table_row(row, {}), HasSubstr("99.9% "));
+}
+
 TEST(Table, GivesTheWholeReasonOfARowWithoutNumbers) {
   std::string reason;
   for (int i = 0; i < 60; ++i) reason += "word" + std::to_string(i) + " ";

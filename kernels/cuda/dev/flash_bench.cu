@@ -203,7 +203,7 @@ constexpr Bar kSmallBars[] = {
     {"fp32", 64, 256, 30.10, 101.05}, {"fp32", 64, 1024, 105.90, 341.19}, {"fp32", 64, 4096, 783.35, 2582.43}};
 
 void run_small(BenchDevice& device) {
-  std::printf("small grid, hot graph, us: fwd v0 v1 v2 [bar] | bwd v0 v1 det [bar] | bar/best\n");
+  std::printf("small grid, hot graph, us: fwd v0 v1 v2 v3/unfolded [bar] | bwd v0 v1 det [bar] | bar/best\n");
   for (const Bar& bar : kSmallBars) {
     const Dtype t = std::strcmp(bar.dtype, "bf16") == 0 ? Dtype::kBf16 : Dtype::kFp32;
     const Problem p{8, 1, 1, bar.seq, bar.seq, bar.d, t, true, -1, default_scale(bar.d)};
@@ -217,6 +217,11 @@ void run_small(BenchDevice& device) {
           device, [&] { (void)kernel->launch(Pass::kFwd); }, false, 60);
       best_fwd = std::min(best_fwd, us);
       std::printf(" %.2f", us);
+      if (v > 2) {
+        auto plain = point.prepare(v, 0, false);
+        std::printf("/%.2f", time_us(
+                                 device, [&] { (void)plain->launch(Pass::kFwd); }, false, 60));
+      }
     }
     std::printf(" [%.2f] |", bar.fwd);
     for (int v = 0; v < 3; ++v) {

@@ -169,7 +169,7 @@ struct Point {
   Problem problem;
   bool deterministic = false;
   Holder q, k, v, o, dout, dq, dk, dv;
-  Buffer lse, workspace;
+  Buffer lse, workspace, saved;
   AttentionArgs args;
 
   Point(BenchDevice& d, const Problem& p, Layout layout, bool det) : device(d), problem(p), deterministic(det) {
@@ -188,8 +188,9 @@ struct Point {
     const Target target{&d.facts(), 1, det};
     workspace = std::move(*d.allocate(cuda_flash().footprint(p, Pass::kFwdBwd, target).workspace_bytes + 256));
     CHECK_CUDA(cudaMemset(workspace.data(), 0xff, workspace.bytes()));
-    args = {p,           q.tensor,  k.tensor,  v.tensor,  o.tensor, static_cast<float*>(lse.data()),
-            dout.tensor, dq.tensor, dk.tensor, dv.tensor, nullptr,  workspace.data(),
+    saved = std::move(*d.allocate(cuda_flash().footprint(p, Pass::kFwdBwd, target).saved_bytes + 256));
+    args = {p,           q.tensor,  k.tensor,  v.tensor,  o.tensor,     static_cast<float*>(lse.data()),
+            dout.tensor, dq.tensor, dk.tensor, dv.tensor, saved.data(), workspace.data(),
             det};
   }
 
@@ -209,8 +210,8 @@ struct Point {
     CHECK_CUDA(cudaDeviceSynchronize());
   }
 
-  std::unique_ptr<PreparedKernel> prepare(int fwd, int bwd) {
-    auto kernel = prepare_cuda_flash(args, device, {fwd, bwd});
+  std::unique_ptr<PreparedKernel> prepare(int fwd, int bwd, bool fold = true) {
+    auto kernel = prepare_cuda_flash(args, device, {fwd, bwd, fold});
     if (!kernel) {
       std::printf("prepare: %s\n", kernel.error().message.c_str());
       std::exit(1);

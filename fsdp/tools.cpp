@@ -1,0 +1,44 @@
+// Finds what a device offers to layers.
+#include "fsdp/tools.hpp"
+
+#include <string>
+
+#include "kernels/catalog.hpp"
+
+namespace attnbench::fsdp {
+
+using base::ErrorKind;
+using base::fail;
+using base::Result;
+
+Result<Tools> Tools::of(Device& device) {
+  const std::string kind(to_string(device.facts().kind));
+  const auto backend = kernels::find_backend(kind);
+  if (!backend) return tl::unexpected(backend.error());
+  if ((*backend)->gemm == nullptr || (*backend)->layer_ops == nullptr) {
+    return fail(ErrorKind::kAbsent, "the " + kind + " backend has no layers of a model; use --device cpu");
+  }
+  auto ops = (*backend)->layer_ops(device);
+  if (!ops) return tl::unexpected(ops.error());
+  return Tools{(*backend)->gemm, std::move(*ops)};
+}
+
+Result<const kernels::KernelInfo*> find_attention(std::string_view word, const kernels::Problem& problem,
+                                                  Device& device, bool deterministic) {
+  const auto backend = kernels::find_backend(to_string(device.facts().kind));
+  if (!backend) return tl::unexpected(backend.error());
+  const std::size_t colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  const std::string_view variant = colon == std::string_view::npos ? std::string_view() : word.substr(colon + 1);
+  const kernels::Target target{&device.facts(), device.threads(), deterministic};
+  std::string reason = "there is no such kernel on " + device.facts().id;
+  for (const kernels::KernelInfo* const kernel : (*backend)->kernels()) {
+    if (kernel->name != name || (!variant.empty() && kernel->variant != variant)) continue;
+    const auto refusal = kernel->supports(problem, kernels::Pass::kFwdBwd, target);
+    if (!refusal) return kernel;
+    reason = *refusal;
+  }
+  return fail(ErrorKind::kUnsupported, "attention '" + std::string(word) + "': " + reason);
+}
+
+}  // namespace attnbench::fsdp
