@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "bench/cli/streams.hpp"
 #include "bench/program.hpp"
 
 namespace {
@@ -39,6 +40,7 @@ int run_program(const cli::Command& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cli::fill_closed_streams();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto command = cli::parse(arguments, cli::process_environment());
   if (!command) {
@@ -49,9 +51,7 @@ int main(int argc, char** argv) {
   if (printout != nullptr) std::fputs(printout->text.c_str(), stdout);
   const int code = printout != nullptr ? base::exit_code::kOk : run_program(*command);
   // A full disk or a closed pipe shows up here at the latest; a result that was not written is not a success.
-  if (std::fflush(stdout) != 0 && code == base::exit_code::kOk) {
-    std::fputs("error: standard output could not be written\n", stderr);
-    return base::exit_code::kRowFailed;
-  }
-  return code;
+  if (cli::flush_standard_output()) return code;
+  std::fputs("error: standard output could not be written\n", stderr);
+  return code == base::exit_code::kOk ? base::exit_code::kRowFailed : code;
 }

@@ -1,6 +1,8 @@
 // From a command to its verb: the composition root of the shared library.
 #include "bench/program.hpp"
 
+#include <cstdio>
+#include <exception>
 #include <variant>
 
 #include "bench/cli/dry_run.hpp"
@@ -26,5 +28,10 @@ struct Dispatch {
 }  // namespace attnbench
 
 extern "C" __attribute__((visibility("default"))) int attnbench_program_run(const attnbench::cli::Command* command) {
-  return std::visit(attnbench::Dispatch{}, *command);
+  try {
+    return std::visit(attnbench::Dispatch{}, *command);
+  } catch (const std::exception& error) {  // no memory for the program's own lists is the likely one
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return attnbench::base::exit_code::kRowFailed;
+  }
 }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/work.hpp"
+
 namespace attnbench::kernels {
 namespace {
 
@@ -32,13 +34,17 @@ Result<void> check_tensor(const char* name, const Tensor& tensor, const std::arr
   return {};
 }
 
-Result<void> check_problem(const Problem& p) {
+Result<void> check_problem(const KernelInfo& kernel, const Problem& p) {
   if (p.batch < 0 || p.heads < 0 || p.kv_heads < 0 || p.seq_q < 0 || p.seq_k < 0 || p.head_dim <= 0) {
     return fail(ErrorKind::kUnsupported, "an extent of the problem is negative, or head_dim is not positive");
   }
   if (p.kv_heads == 0 ? p.heads != 0 : p.heads % p.kv_heads != 0) {
     return fail(ErrorKind::kUnsupported,
                 "heads " + std::to_string(p.heads) + " is not a multiple of kv_heads " + std::to_string(p.kv_heads));
+  }
+  if (!is_countable(p, kernel.materialises)) {
+    return fail(ErrorKind::kUnsupported,
+                "a tensor of the problem, or its matrix of scores, has more than 2^44 elements");
   }
   return {};
 }
@@ -59,7 +65,7 @@ Result<void> check_scratch(const char* name, const void* pointer, std::size_t by
 
 Result<void> validate(const KernelInfo& kernel, const AttentionArgs& args, Pass pass, const Target& target) {
   const Problem& p = args.problem;
-  if (auto ok = check_problem(p); !ok) return ok;
+  if (auto ok = check_problem(kernel, p); !ok) return ok;
   const std::array<std::int64_t, 4> query{p.batch, p.heads, p.seq_q, p.head_dim};
   const std::array<std::int64_t, 4> key{p.batch, p.kv_heads, p.seq_k, p.head_dim};
   const struct {

@@ -24,7 +24,8 @@ constexpr std::string_view kHardwareFlopsDetail =
     "also computes masked tiles runs more than is counted here.";
 constexpr std::string_view kBytesDetail =
     "Every input read once and every output written once (forward: q, k, v, o, lse; backward: q, k, v, o, lse, dout, "
-    "dq, dk, dv). A kernel that materialises the scores adds its passes over fp32 matrices of batch * heads * seq_len "
+    "dq, dk, dv, and delta, one fp32 value a query row, written and read). A kernel that materialises the scores adds "
+    "its passes over fp32 matrices of batch * heads * seq_len "
     "* seq_len_k elements: 4 forward, 7 backward; masked halves move too. It is a model of the least traffic, not a "
     "reading of a counter.";
 constexpr std::string_view kIntervalDetail =
@@ -37,16 +38,25 @@ constexpr std::string_view kPeakDetail =
     "it. Exact and equal in every run, and so what the memory reduction of the report is computed from.";
 constexpr std::string_view kErrorDetail =
     "Measured before timing, on the same launch path, against attention in double precision, over o and lse (forward) "
-    "or dq, dk, dv (backward). Where checked_rows is less than all, rows were sampled. lse at -inf must match exactly.";
+    "or dq, dk, dv (backward). Where checked_rows is less than all, rows were sampled. lse at -inf must match exactly. "
+    "Absent where an element is NaN or infinite that should be something else: no error can be computed then.";
+constexpr std::string_view kToleranceDetail =
+    "The kernel's tolerance for the dtype (fp32 2e-5, bf16 2e-2, fp16 4e-3). Of o, dq, dk and dv it is 16 units in the "
+    "last place (fp32) of the largest |lse| where that is more, up to 1e-3: scores are kept in fp32, so the rounding "
+    "of a "
+    "large logit is an error of its probability. The bound of lse never grows.";
+constexpr std::string_view kFlushDetail =
+    "Twice the last-level cache; on a processor at least 64 MiB and at most a tenth of the free memory, and note says "
+    "so "
+    "where that is less than the cache that the system tells of. The pages are touched before the first row is timed.";
 constexpr std::string_view kStopDetail =
     "noise: the half width of the median's 95 % interval came within --max-noise. samples: --max-samples were taken. "
     "time_limit: --time-limit was used up, or six samples, the least for an interval, would not fit into it. "
     "out_of_reach: after a third of --time-limit at the least (and --min-time, --min-samples), the rest of it was "
     "projected not to be enough: an interval shrinks as 1 / sqrt(samples), and even a third of the width seen so far "
     "would need more samples than fit; or fewer than 11 will fit, below which the interval goes from the smallest to "
-    "the "
-    "largest sample and can only widen. timeout: not even --min-samples within ten times --time-limit; no time is "
-    "given. "
+    "the largest sample and can only widen. timeout: launches took ten times --time-limit before there were "
+    "--min-samples; no time is given. The limit counts cache flushes, the timeout does not. "
     "interrupted: the user, or --run-limit, ended the run. error: a launch reported an error.";
 constexpr std::string_view kStatusDetail =
     "ok: measured and verified. incorrect: the result is wrong, so no time is given. unsupported: the kernel declines "
@@ -78,7 +88,7 @@ constexpr std::array kColumns = {
     Column{"scale", "", "Factor on q k^T before the softmax; 1 / sqrt(head_dim) unless asked otherwise.", &Row::scale},
     Column{"threads", "", "Host threads that the kernel could use; absent where a device has no such notion.",
            &Row::threads},
-    Column{"cache", "", "cold: a buffer larger than the last-level cache was written before each sample; hot: not.",
+    Column{"cache", "", "cold: flush_bytes were written before each sample to empty the caches; hot: not.",
            &Row::cache},
     Column{"timing", "", "Clock: wall (host, around the call), events, graph (CUDA), declared (mock).", &Row::timing},
     Column{"status", "", "How the point ended; only ok has times.", &Row::status, kStatusDetail},
@@ -106,11 +116,15 @@ constexpr std::array kColumns = {
            &Row::outliers_severe},
     Column{"launches_per_sample", "", "Launches timed together in one sample, whose time is divided by it.",
            &Row::launches_per_sample},
-    Column{"flush_bytes", "bytes", "Bytes written before each cold sample to empty the caches.", &Row::flush_bytes},
-    Column{"interleaved", "", "Kernels of the point that were sampled in turn, this one included.", &Row::interleaved},
+    Column{"flush_bytes", "bytes", "Bytes written before each cold sample to empty the caches.", &Row::flush_bytes,
+           kFlushDetail},
+    Column{"interleaved", "", "Kernels of the point that were sampled in turn, this one included: 1 when alone.",
+           &Row::interleaved},
     Column{"launch_bound", "", "1 when the host takes longer to enqueue a launch than the device to run it.",
            &Row::launch_bound},
-    Column{"throttled", "", "Samples during which the device reported a power or thermal limit.", &Row::throttled},
+    Column{"throttled", "",
+           "Samples during which the device reported a power or thermal limit; absent where it cannot tell.",
+           &Row::throttled},
     Column{"timer_overhead_us", "us", "Time of an empty sample; reported, never subtracted.", &Row::timer_overhead_us},
     Column{"clock_mhz_median", "MHz", "Median core clock during the samples, where it can be read.",
            &Row::clock_mhz_median},
@@ -143,13 +157,14 @@ constexpr std::array kColumns = {
     Column{"err_rel_max", "",
            "Largest error over the largest magnitude of its tensor (absolute where that is under 1).",
            &Row::err_rel_max, kErrorDetail},
-    Column{"err_tolerance", "", "Bound that err_rel_max had to keep.", &Row::err_tolerance},
+    Column{"err_tolerance", "", "Bound that err_rel_max had to keep.", &Row::err_tolerance, kToleranceDetail},
     Column{"err_tensor", "", "Tensor with the largest relative error: o, lse, dq, dk, dv.", &Row::err_tensor},
     Column{"checked_rows", "",
            "Rows that were compared with the oracle; all of them, or a sample where the sequence is long.",
            &Row::checked_rows},
     Column{"command", "", "Command line as typed.", &Row::command},
     Column{"seed", "", "Seed of the random inputs.", &Row::seed},
+    Column{"sampling", "", "Rule that samples were taken by, as options of sweep.", &Row::sampling},
     Column{"commit", "", "Commit that the program was built from, with -dirty when files differed.", &Row::commit},
     Column{"version", "", "Version of the program.", &Row::version},
     Column{"time_utc", "", "When the row was finished, UTC, ISO 8601.", &Row::time_utc},

@@ -65,6 +65,7 @@ struct Row {
   // Provenance.
   Text command;
   Integer seed;
+  Text sampling;
   Text commit, version, time_utc, host, os;
   Integer cores;
   Text isa, driver, libraries, compiler, flags, governor, fingerprint, note;

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "reports/row_check.hpp"
 #include "reports/rows_io.hpp"
 
 namespace attnbench::reports {
@@ -180,6 +181,11 @@ bool RowHandler::end_row() {
   if (!row_error_.empty()) {
     error = row_error_;
     error_line = row_error_line_;
+    return false;
+  }
+  if (std::string fault = fault_of(row_); !fault.empty()) {
+    error = std::move(fault);
+    error_line = row_line_;
     return false;
   }
   for (const std::string& name : row_unknown_) {

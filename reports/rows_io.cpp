@@ -122,38 +122,32 @@ base::Result<Document> parse_json_document(std::string_view bytes, const std::st
   return document;
 }
 
+bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
+
 base::Result<Document> parse_lines(std::string_view bytes, const std::string& source) {
   Document document{source, {}, {}};
   Collector collector(document);
-  const std::size_t end = bytes.find_last_not_of(" \t\r\n") + 1;  // npos + 1 is 0
   std::size_t line_number = 0;
-  for (std::size_t begin = 0; begin < end;) {
+  for (std::size_t begin = 0; begin < bytes.size();) {
     ++line_number;
-    const std::size_t newline = std::min(bytes.find('\n', begin), end);
-    std::string_view line = bytes.substr(begin, newline - begin);
-    const bool is_last = newline == end;
-    begin = newline + 1;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    // A file system that lost power may leave zeros where the last line should have been.
-    const std::size_t text_end = line.find_last_not_of('\0') + 1;
-    const bool zeros_behind = is_last && text_end < line.size();
-    line = zeros_behind ? line.substr(0, text_end) : line;
-    if (line.find('\0') != std::string_view::npos) return damaged(source, line_number, "there is a NUL byte");
-
-    RowHandler handler(line_number, false);
-    if (Json::sax_parse(line.begin(), line.end(), &handler)) {
-      if (handler.is_document) return damaged(source, line_number, "a document among rows");
-      collector.take(handler);
+    const std::size_t newline = bytes.find('\n', begin);
+    const bool is_finished = newline != std::string_view::npos;
+    const std::string_view line = bytes.substr(begin, is_finished ? newline - begin : newline);
+    begin = is_finished ? newline + 1 : bytes.size();
+    if (is_blank(line)) continue;
+    if (!is_finished && is_torn(line)) {
+      if (document.rows.empty())
+        return damaged(source, line_number, "the line ends too early, and there is no whole row");
+      document.warnings.push_back(
+          fmt::format("{}: line {}: the last line is torn (the run was stopped while writing it); it is left out",
+                      source, line_number));
       continue;
     }
-    const bool torn = is_last && handler.syntax_position > line.size();
-    if (!torn) return damaged(source, line_number, handler.error);
-    if (document.rows.empty())
-      return damaged(source, line_number, "the line ends too early, and there is no whole row");
-    document.warnings.push_back(
-        fmt::format("{}: line {}: the last line ends too early (the run was stopped while "
-                    "writing it); it is left out",
-                    source, line_number));
+    if (line.find('\0') != std::string_view::npos) return damaged(source, line_number, "there is a NUL byte");
+    RowHandler handler(line_number, false);
+    if (!Json::sax_parse(line.begin(), line.end(), &handler)) return damaged(source, line_number, handler.error);
+    if (handler.is_document) return damaged(source, line_number, "a document among rows");
+    collector.take(handler);
   }
   if (document.rows.empty()) return damaged(source, 1, "there is no row");
   collector.finish();
@@ -219,6 +213,15 @@ std::string to_json_object(const Row& row) {
                    is_absent(row, column) ? "null" : value_text(row, column));
   }
   return line += '}';
+}
+
+bool is_torn(std::string_view unfinished_line) {
+  const std::string_view line = unfinished_line.substr(0, unfinished_line.find_last_not_of('\0') + 1);
+  if (is_blank(line)) return line.size() < unfinished_line.size();
+  if (line.find('\0') != std::string_view::npos) return false;
+  const std::size_t line_number = 1;
+  RowHandler handler(line_number, false);
+  return !Json::sax_parse(line.begin(), line.end(), &handler) && handler.syntax_position > line.size();
 }
 
 base::Result<Row> from_json_line(std::string_view line) {

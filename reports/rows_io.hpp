@@ -31,9 +31,13 @@ std::string json_quote(std::string_view text);
 /// Errors  kUnreadable: not JSON, not a row, a value of the wrong type (column named), a higher schema version
 base::Result<Row> from_json_line(std::string_view line);
 
+/// What a killed run leaves behind the last newline: the beginning of a row that ends too early, or zeros, which a file
+/// system leaves that lost power. A line that has its newline is never torn: it is whole, or it is damaged.
+bool is_torn(std::string_view unfinished_line);
+
 /// Rows of a run directory, of its rows.jsonl, or of a document that --json wrote; of equal keys the latest, in the
-/// place of the first. A last line that ends too early after whole rows (a run that was killed) is dropped with a
-/// warning; keys of the same schema version that are not known give a warning.
+/// place of the first. A torn line after whole rows is dropped with a warning; keys of the same schema version that are
+/// not known give a warning.
 ///
 /// Errors  kUnreadable: cannot be read, no whole row, any other damage (with the line), a higher schema version
 base::Result<Document> load_rows(const std::string& dir_or_file);

@@ -34,10 +34,6 @@ struct Group {
   std::vector<Entry> entries;
 };
 
-bool is_baseline(const Row& row, std::string_view baseline) {
-  return row.kernel == baseline || kernel_text(row) == baseline;
-}
-
 bool is_ok(const Row* row) { return row != nullptr && row->status == status::kOk; }
 
 Number time_ratio(const Row* base, const Row* row) {
@@ -121,6 +117,12 @@ bool says_nothing(const Row& row, std::string_view axis) {
 }
 
 }  // namespace
+
+bool is_baseline(const Row& row, std::string_view baseline) {
+  if (row.kernel == baseline) return true;
+  const std::string variant = row.kernel + ":" + row.variant;
+  return variant == baseline || variant.starts_with(std::string(baseline) + "+");
+}
 
 std::vector<Speedup> speedups(const Document& document, std::string_view baseline) {
   std::vector<Speedup> all;

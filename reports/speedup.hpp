@@ -26,6 +26,9 @@ struct Speedup {
 /// `baseline` is a kernel or kernel:variant; of several variants of it the first counts.
 std::vector<Speedup> speedups(const Document& document, std::string_view baseline);
 
+/// The row is of the kernel, or of the kernel:variant, whatever the variant appended ("onednn+fp32" is onednn's).
+bool is_baseline(const Row& row, std::string_view baseline);
+
 /// Columns that define a point: rows that agree in all of them differ in kernel, variant and pass alone.
 std::vector<const Column*> axis_columns();
 

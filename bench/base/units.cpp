@@ -20,7 +20,7 @@ std::string three_digits(double value) {
 }  // namespace
 
 std::string format_bytes(double bytes) {
-  static constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  static constexpr std::array<const char*, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   std::size_t unit = 0;
   // 1023.5 would round to "1024", which the next unit says better.
   while (bytes >= 1023.5 && unit + 1 < kUnits.size()) {

@@ -8,15 +8,10 @@
 
 #include "bench/base/units.hpp"
 #include "bench/cli/devices.hpp"
+#include "bench/plan/predict.hpp"
 
 namespace attnbench::cli {
 namespace {
-
-/// Sampling time of a case: the shortest that the options allow, as long as launches take; the limit cuts it off.
-double sampling_us(const plan::Case& c, const Sampling& sampling) {
-  const double least = std::max(sampling.samples_min * c.predicted_time_us, sampling.time_min_s * 1e6);
-  return std::max(std::min(least, sampling.time_limit_s * 1e6), sampling.samples_min * c.predicted_time_us);
-}
 
 std::string shape_of(const plan::Case& c) {
   const kernels::Problem& p = c.problem;
@@ -39,7 +34,7 @@ std::string length_of(const kernels::Problem& p) {
 
 std::string line_of(const plan::Case& c) {
   const bool refused = !c.refused_status.empty();
-  const bool sized = c.predicted_bytes > 0;
+  const bool sized = c.predicted_time_us > 0;
   return fmt::format("{:<8} {:<14} {:<8} {:<7} {:<5} {:<12} {:>9} {:>8} {:>9} {:<5} {:>10} {:>9}  {}\n", c.device,
                      fmt::format("{}:{}", c.kernel, c.variant), to_string(c.pass), to_string(c.problem.dtype),
                      to_string(c.cache), mask_of(c.problem), shape_of(c), c.d_model, length_of(c.problem),
@@ -57,8 +52,7 @@ std::string plan_table(const plan::Plan& plan, const SweepOptions& options, std:
                   "pass", "dtype", "cache", "mask", "batch x h", "d_model", "seq_len", "host", "memory", "time");
   std::size_t cases = 0;
   std::size_t refused = 0;
-  double largest = 0;
-  double total_us = 0;
+  const plan::Case* largest = nullptr;
   for (const plan::Point& point : plan.points) {
     for (const plan::Case& c : point.cases) {
       text += line_of(c);
@@ -67,12 +61,20 @@ std::string plan_table(const plan::Plan& plan, const SweepOptions& options, std:
         ++refused;
         continue;
       }
-      largest = std::max(largest, static_cast<double>(c.predicted_bytes));
-      total_us += sampling_us(c, options.sampling);
+      if (largest == nullptr || c.predicted_bytes > largest->predicted_bytes) largest = &c;
     }
   }
-  text += fmt::format("\n{} cases in {} points, {} refused; largest {}; sampling takes about {} at nominal rates\n",
-                      cases, plan.points.size(), refused, base::format_bytes(largest), base::format_time_us(total_us));
+  const auto bytes = [](std::uint64_t count) { return base::format_bytes(static_cast<double>(count)); };
+  text += fmt::format("\n{} cases in {} points, {} refused", cases, plan.points.size(), refused);
+  if (largest != nullptr) {
+    text += fmt::format("; largest {}, beside {} of the harness", bytes(largest->predicted_bytes),
+                        bytes(largest->harness_bytes));
+  }
+  const plan::Duration duration = plan::predicted_duration(plan, options.sampling);
+  text += fmt::format(
+      "\nIt takes from {} (every row stops as soon as it may) to {} (every row runs to its limit), with "
+      "cache flushes and checks, at nominal rates.\n",
+      base::format_time_us(duration.least_s * 1e6), base::format_time_us(duration.most_s * 1e6));
   for (const plan::Candidate& device : devices) {
     const kernels::DeviceFacts& facts = device.facts;
     text += fmt::format("{}: {}, {}\n", facts.id, facts.name,

@@ -10,6 +10,7 @@
 #include "bench/base/version.hpp"
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
 #include "bench/plan/plan.hpp"
@@ -25,14 +26,15 @@ using measure::GbenchSession;
 constexpr double kMostIterations = 1000;
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
-/// As many launches as the row's least time holds by the plan's prediction, within the bounds of --samples-min and
-/// -max.
+/// As many launches, with their cache flushes, as the row's least time holds by the plan's prediction, within the
+/// bounds of --samples-min and -max.
 std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling) {
-  const double wanted = std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us));
+  const double wanted =
+      std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us + c.predicted_flush_us));
   const auto bounded = static_cast<std::int64_t>(std::min(wanted, kMostIterations));
   const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
   return std::clamp<std::int64_t>(bounded, least, std::max<std::int64_t>(least, sampling.samples_max));
@@ -73,8 +75,8 @@ class Opener {
       if (!sample) return tl::unexpected(sample.error());
       return sample->time_us;
     };
-    if (row.flops_model) session.per_launch.emplace_back("flops", *row.flops_model);
-    if (row.bytes_model) session.per_launch.emplace_back("bytes", *row.bytes_model);
+    if (row.flops_model) session.per_launch.emplace_back("flop_per_second", *row.flops_model);
+    if (row.bytes_model) session.per_launch.emplace_back("bytes_per_second", *row.bytes_model);
     if (row.peak_bytes) session.plain.emplace_back("peak_bytes", static_cast<double>(*row.peak_bytes));
     if (row.err_rel_max) session.plain.emplace_back("err_rel_max", *row.err_rel_max);
     return session;

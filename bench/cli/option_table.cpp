@@ -5,12 +5,13 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
+#include <utility>
 
 #include "bench/base/suggest.hpp"
 #include "bench/base/units.hpp"
 #include "bench/cli/shown.hpp"
 #include "bench/cli/words.hpp"
+#include "bench/cli/writers.hpp"
 #include "bench/plan/axis.hpp"
 
 namespace attnbench::cli {
@@ -23,8 +24,9 @@ using plan::AxisLimits;
 
 using S = SweepOptions;
 
-constexpr AxisLimits kLengths{1, std::int64_t{1} << 32, false};
+constexpr AxisLimits kLengths{0, std::int64_t{1} << 32, false};  // of 0 queries or keys there is a contract too
 constexpr AxisLimits kSizes{1, std::int64_t{1} << 24, false};
+constexpr AxisLimits kBatches{0, std::int64_t{1} << 24, false};
 constexpr AxisLimits kWindows{0, std::int64_t{1} << 32, true};
 constexpr AxisLimits kThreads{1, 4096, false};
 constexpr AxisLimits kCounts{1, 100'000'000, false};
@@ -82,10 +84,13 @@ Result<void> percent(double& target, const Setting& setting) {
 
 Result<void> scale(S& options, const Setting& setting) {
   const std::optional<double> value = base::parse_number(setting.value);
-  if (!value || *value <= 0) {
+  // Kernels take it in fp32, where it may neither become 0 or infinite nor lose digits as a subnormal does.
+  using Limits = std::numeric_limits<float>;
+  if (!value || *value < double{Limits::min()} || *value > double{Limits::max()}) {
     return fail(ErrorKind::kUsage,
-                fmt::format("{}: \"{}\" is not a number above 0; try 0.125, or leave it out for 1 / sqrt(head_dim)",
-                            setting.source, setting.value));
+                fmt::format("{}: \"{}\" is not a number from {:.2g} to {:.2g}, the normal fp32; try 0.125, or leave it "
+                            "out for 1 / sqrt(head_dim)",
+                            setting.source, setting.value, Limits::min(), Limits::max()));
   }
   options.axes.scale = *value;
   return {};
@@ -94,8 +99,9 @@ Result<void> scale(S& options, const Setting& setting) {
 Result<void> seed(S& options, const Setting& setting) {
   const char* const end = setting.value.data() + setting.value.size();
   const auto [stop, error] = std::from_chars(setting.value.data(), end, options.seed);
-  if (error == std::errc{} && stop == end) return {};
-  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not a seed; try a whole number from 0 to 2^64 - 1",
+  // Rows hold signed integers, as most readers of JSON do.
+  if (error == std::errc{} && stop == end && std::in_range<std::int64_t>(options.seed)) return {};
+  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not a seed; try a whole number from 0 to 2^63 - 1",
                                              setting.source, setting.value));
 }
 
@@ -151,7 +157,8 @@ Result<void> baseline(S& options, const Setting& setting) {
     return fail(ErrorKind::kUsage, setting.source + ": one kernel is taken, e.g. naive");
   }
   if (!choices) return store(options.axes.kernels, choices, setting);
-  options.baseline = choices->front().name;
+  const KernelChoice& choice = choices->front();
+  options.baseline = choice.variant.empty() ? choice.name : choice.name + ":" + choice.variant;
   return {};
 }
 
@@ -174,11 +181,11 @@ constexpr unsigned kWriting = kSweep | kReport | kVerify;
 const OptionSpec kTable[] = {
     {"d-model", "", "LIST", kAxes, "heads * head_dim", kMeasuring, true, ',', APPLY(axis(o.axes.d_model, s, kSizes)),
      SHOW(shown::axis(o.axes.d_model))},
-    {"seq-len", "", "LIST", kAxes, "queries, and keys unless --seq-len-k says otherwise; k = 1024", kMeasuring, true,
-     ',', APPLY(axis(o.axes.seq_len, s, kLengths)), SHOW(shown::axis(o.axes.seq_len))},
+    {"seq-len", "", "LIST", kAxes, "queries, and keys unless --seq-len-k says otherwise; k = 1024; 0 is a length too",
+     kMeasuring, true, ',', APPLY(axis(o.axes.seq_len, s, kLengths)), SHOW(shown::axis(o.axes.seq_len))},
     {"seq-len-k", "", "LIST", kAxes, "keys", kMeasuring, true, ',', APPLY(axis(o.axes.seq_len_k, s, kLengths)),
      SHOW(shown::axis(o.axes.seq_len_k, "as many as queries"))},
-    {"batch", "", "LIST", kAxes, "sequences", kMeasuring, true, ',', APPLY(axis(o.axes.batch, s, kSizes)),
+    {"batch", "", "LIST", kAxes, "sequences", kMeasuring, true, ',', APPLY(axis(o.axes.batch, s, kBatches)),
      SHOW(shown::axis(o.axes.batch))},
     {"heads", "", "LIST", kAxes, "query heads", kMeasuring, true, ',', APPLY(axis(o.axes.heads, s, kSizes)),
      SHOW(shown::axis(o.axes.heads))},
@@ -218,25 +225,26 @@ const OptionSpec kTable[] = {
     {"deterministic", "", "", kShape, "ask kernels for results that repeat bit by bit", kMeasuring, false, ',',
      APPLY(toggle(o.sampling.deterministic, s))},
 
-    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA)", kMeasuring, false, ',',
-     APPLY(store(o.sampling.timing, parse_timing(s.value), s)), SHOW(std::string(to_string(o.sampling.timing)))},
+    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA), declared (mock)", kMeasuring, false,
+     ',', APPLY(store(o.sampling.timing, parse_timing(s.value), s)), SHOW(std::string(to_string(o.sampling.timing)))},
     {"min-samples", "", "N", kSampling, "least samples of a row", kSweep, false, ',',
      APPLY(count(o.sampling.samples_min, s)), SHOW(std::to_string(o.sampling.samples_min))},
     {"max-samples", "", "N", kSampling, "most samples of a row", kSweep, false, ',',
      APPLY(count(o.sampling.samples_max, s)), SHOW(std::to_string(o.sampling.samples_max))},
     {"min-time", "", "TIME", kSampling, "least time sampled per row", kSweep, false, ',',
      APPLY(seconds(o.sampling.time_min_s, s, true)), SHOW(shown::seconds(o.sampling.time_min_s))},
-    {"time-limit", "", "TIME", kSampling, "most time sampled per row", kSweep, false, ',',
+    {"time-limit", "", "TIME", kSampling,
+     "most time sampled per row, cache flushes included; the least samples are taken all the same", kSweep, false, ',',
      APPLY(seconds(o.sampling.time_limit_s, s, false)), SHOW(shown::seconds(o.sampling.time_limit_s))},
     {"max-noise", "", "PERCENT", kSampling, "stop when the median's 95 % interval is within this", kSweep, false, ',',
      APPLY(percent(o.sampling.noise_max_pct, s)), SHOW(shown::number(o.sampling.noise_max_pct))},
     {"run-limit", "", "TIME", kSampling, "end the whole run after this, exit 124", kSweep, false, ',',
      APPLY(seconds(o.run_limit_s, s, true)), SHOW(shown::run_limit(o.run_limit_s))},
-    {"thermal", "", "WORD", kSampling, "burst, or sustained: warm the device up before every row", kSweep, false, ',',
+    {"thermal", "", "WORD", kSampling, "burst, or sustained: 5 s of launches before every row", kSweep, false, ',',
      thermal, SHOW(shown::thermal(o.sampling.sustained))},
 
-    {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to", kSweep | kReport, false, ',', baseline,
-     SHOW(o.baseline)},
+    {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to, NAME or NAME:VARIANT", kSweep | kReport, false,
+     ',', baseline, SHOW(o.baseline)},
     {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify, false, ',',
      APPLY(text(o.outputs.out_dir, s)), SHOW(shown::out_dir(o.outputs.out_dir, v == kSweep))},
     {"csv", "", "FILE", kOutput, "write CSV; - is standard output", kWriting, false, ',',
@@ -278,20 +286,7 @@ Result<void> check_together(const SweepOptions& options) {
         ErrorKind::kUsage,
         fmt::format("--resume continues a sweep in --out DIR; say which, e.g. --resume --out {}/<time>", kOutRoot));
   }
-  const std::array<std::pair<std::string_view, const std::string*>, 4> writers{
-      {{"--csv", &options.outputs.csv},
-       {"--json", &options.outputs.json},
-       {"--md", &options.outputs.md},
-       {"--gbench-json", &options.outputs.gbench_json}}};
-  for (std::size_t i = 0; i < writers.size(); ++i) {
-    for (std::size_t j = i + 1; j < writers.size(); ++j) {
-      if (writers[i].second->empty() || *writers[i].second != *writers[j].second) continue;
-      const std::string place = *writers[i].second == "-" ? "standard output" : *writers[i].second;
-      return fail(ErrorKind::kUsage, fmt::format("{} and {} both write to {}; give {} a file of its own",
-                                                 writers[i].first, writers[j].first, place, writers[j].first));
-    }
-  }
-  return {};
+  return check_writers(options.outputs, options.outputs.out_dir);
 }
 
 }  // namespace attnbench::cli

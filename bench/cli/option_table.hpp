@@ -49,7 +49,8 @@ std::string help_of(const OptionSpec& option, unsigned verb);
 /// Every option of every verb but --help and --version. SweepOptions has a field for each value that options give.
 std::span<const OptionSpec> option_table();
 
-/// Rules that join several options: sample counts in order, at most one writer on standard output, --resume with --out.
+/// Rules that join several options: sample counts in order, writers that write to places of their own, --resume with
+/// --out.
 base::Result<void> check_together(const SweepOptions& options);
 
 }  // namespace attnbench::cli

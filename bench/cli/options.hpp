@@ -77,6 +77,17 @@ struct Axes {
   std::vector<ExcludeRule> exclude;
 };
 
+/// What --thermal sustained keeps the device busy for before a row is sampled.
+inline constexpr double kSustainedS = 5;
+
+/// Clocks that a kind of device has, beside auto.
+inline std::vector<kernels::Timing> timings_of(kernels::DeviceKind kind) {
+  using kernels::Timing;
+  if (kind == kernels::DeviceKind::kCpu) return {Timing::kWall};
+  if (kind == kernels::DeviceKind::kCuda) return {Timing::kEvents, Timing::kGraph};
+  return {Timing::kDeclared};
+}
+
 enum class Color : std::uint8_t { kAuto, kAlways, kNever };
 
 /// How samples are taken and when to stop; units in the names.

@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include "bench/base/suggest.hpp"
+#include "bench/cli/config_file.hpp"
 #include "bench/cli/settings.hpp"
 #include "bench/cli/version_text.hpp"
 
@@ -51,7 +51,7 @@ constexpr std::string_view kExamples =
     "             attnbench sweep --dry-run  what that would be\n"
     "             attnbench sweep --help     every axis and option\n"
     "Exit codes:  0 fine, 1 gate failed, 2 usage, 3 a row incorrect or failed, 4 backend absent, 5 unreadable input,\n"
-    "             124 time limit, 130/143 interrupted with results kept";
+    "             124 time limit, 129/130/143 interrupted with results kept";
 
 /// As CLI11's own, but an option that may repeat shows its metavar alone, without "...".
 class PlainFormatter : public CLI::Formatter {
@@ -179,25 +179,6 @@ Result<void> check_rest(const std::vector<std::string>& rest, const VerbSpec& sp
   const std::string hint =
       match.empty() ? fmt::format("; see attnbench {} --help", spec.name) : fmt::format("; did you mean {}?", match);
   return fail(ErrorKind::kUsage, fmt::format("{} has no option {}{}", spec.name, name, hint));
-}
-
-Result<std::vector<ConfigEntry>> read_config(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    return fail(ErrorKind::kUnreadable, fmt::format("--config {}: the file cannot be opened; check the path", path));
-  }
-  std::vector<ConfigEntry> entries;
-  try {
-    CLI::ConfigTOML reader;
-    for (const CLI::ConfigItem& item : reader.from_config(file)) {
-      if (item.name == "++" || item.name == "--") continue;  // CLI11's marks for the ends of a section
-      entries.push_back(
-          {fmt::format("{}", fmt::join(item.parents, ".")), item.name, fmt::format("{}", fmt::join(item.inputs, ","))});
-    }
-  } catch (const CLI::Error& error) {
-    return fail(ErrorKind::kUsage, fmt::format("--config {}: {}", path, error.what()));
-  }
-  return entries;
 }
 
 void add_flags(Settings& settings, const CLI::App& verb, const Sink& sink, unsigned bit) {

@@ -28,7 +28,7 @@ Environment process_environment();
 /// Turns the arguments after the program's name into a verb and its options.
 ///
 /// Errors  kUsage: unknown verb, option, variable, key or word (the nearest is named), a wrong value (with a caret
-///         under it), options that exclude each other. kUnreadable: a config file that cannot be opened.
+///         under it), options that exclude each other. kUnreadable: a config file that cannot be read.
 base::Result<Command> parse(std::span<const std::string> arguments, const Environment& environment);
 
 /// Name of the variable that stands for an option: seq-len is ATTNBENCH_SEQ_LEN.

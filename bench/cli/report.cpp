@@ -2,13 +2,20 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string>
+#include <vector>
 
+#include "bench/base/suggest.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
+#include "bench/cli/writers.hpp"
 #include "reports/emit.hpp"
 #include "reports/rows_io.hpp"
+#include "reports/speedup.hpp"
 #include "reports/table.hpp"
 
 namespace attnbench::cli {
@@ -16,8 +23,23 @@ namespace attnbench::cli {
 namespace {
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
+}
+
+/// A baseline that was asked for has rows; without naive the summary says so, as it does after a sweep.
+base::Result<void> check_baseline(const reports::Document& document, const std::string& baseline) {
+  if (baseline == kBaseline) return {};
+  std::vector<std::string> words;
+  for (const reports::Row& row : document.rows) {
+    if (reports::is_baseline(row, baseline)) return {};
+    for (const std::string& word : {row.kernel, row.kernel + ":" + row.variant}) {
+      if (std::find(words.begin(), words.end(), word) == words.end() && !word.ends_with(':')) words.push_back(word);
+    }
+  }
+  const std::vector<std::string_view> known(words.begin(), words.end());
+  return base::fail(base::ErrorKind::kUsage, fmt::format("--baseline: {} has no rows of \"{}\"{}", document.source,
+                                                         baseline, base::did_you_mean(baseline, known)));
 }
 
 struct Target {
@@ -30,17 +52,12 @@ struct Target {
 int report_verb(const ReportOptions& options) {
   const std::array targets = {Target{"csv", &options.outputs.csv}, Target{"json", &options.outputs.json},
                               Target{"md", &options.outputs.md}, Target{"gbench", &options.outputs.gbench_json}};
-  int on_stdout = 0;
-  for (const Target& target : targets) on_stdout += *target.path == "-" ? 1 : 0;
-  if (on_stdout > 1) {
-    return complain({base::ErrorKind::kUsage,
-                     "only one of --csv, --json, --md, --gbench-json can have standard output "
-                     "(-); give the others a file"});
-  }
+  if (auto ok = check_writers(options.outputs, options.input); !ok) return complain(ok.error());
   const auto document = reports::load_rows(options.input);
   if (!document) return complain(document.error());
-  for (const std::string& warning : document->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : document->warnings) print_to(stderr, "warning: {}\n", warning);
 
+  if (auto ok = check_baseline(*document, options.baseline); !ok) return complain(ok.error());
   const reports::EmitOptions emit_options{options.baseline};
   bool any = false;
   for (const Target& target : targets) {

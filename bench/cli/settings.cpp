@@ -25,13 +25,29 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 8> kVerbs{{{"sweep",
                                                                        {"doctor", verb::kDoctor},
                                                                        {"version", verb::kVersion}}};
 
+std::string place(const std::string& path, const ConfigEntry& entry) {
+  return fmt::format("{}: line {}", path, entry.line);
+}
+
 Result<void> unknown_key(const std::string& path, const ConfigEntry& entry, unsigned verbs) {
   const std::vector<std::string_view> known = option_names(verbs);
   const std::string_view match = base::nearest(entry.key, known);
   const std::string hint = match.empty() ? "keys are the options without the dashes, e.g. seq-len = \"1k,4k\""
                                          : fmt::format("did you mean \"{}\"?", match);
-  const std::string place = entry.section.empty() ? "" : " in [" + entry.section + "]";
-  return fail(ErrorKind::kUsage, fmt::format("{}: unknown key \"{}\"{}; {}", path, entry.key, place, hint));
+  const std::string section = entry.section.empty() ? "" : " in [" + entry.section + "]";
+  return fail(ErrorKind::kUsage,
+              fmt::format("{}: unknown key \"{}\"{}; {}", place(path, entry), entry.key, section, hint));
+}
+
+/// The verbs that the keys of a section are for; all of them at the top.
+Result<unsigned> verbs_of(const std::string& path, const ConfigEntry& entry) {
+  if (entry.section.empty()) return ~0u;
+  const unsigned bit = verb_bit(entry.section);
+  if (bit != 0) return bit;
+  std::vector<std::string_view> known;
+  for (const auto& [word, other] : kVerbs) known.push_back(word);
+  return fail(ErrorKind::kUsage, fmt::format("{}: unknown section [{}]{}", place(path, entry), entry.section,
+                                             base::did_you_mean(entry.section, known)));
 }
 
 /// Variables that are not options: read by scripts/ and by the tests, or the names of CMake options, which the
@@ -92,10 +108,19 @@ void Settings::add_environment(const Environment& environment) {
 }
 
 Result<void> check_environment(const Environment& environment) {
+  const auto is_set = [&](const std::string& name) {
+    const auto found = environment.find(name);
+    return found != environment.end() && !found->second.empty();
+  };
   std::vector<std::string> options;
   for (const OptionSpec& option : option_table()) {
     options.push_back(variable_of(option.name));
-    if (!option.alias.empty()) options.push_back(variable_of(option.alias));
+    if (option.alias.empty()) continue;
+    options.push_back(variable_of(option.alias));
+    if (is_set(options.back()) && is_set(variable_of(option.name))) {
+      return fail(ErrorKind::kUsage,
+                  fmt::format("{} and {} are one option; set one of them", variable_of(option.name), options.back()));
+    }
   }
   // What follows the prefix is what can be mistyped; with it any two names would look alike.
   const auto tail = [](std::string_view name) { return name.substr(std::min(name.size(), kVariablePrefix.size())); };
@@ -114,23 +139,31 @@ Result<void> check_environment(const Environment& environment) {
 }
 
 Result<void> Settings::add_config(const std::string& path, const std::vector<ConfigEntry>& entries) {
+  std::map<std::pair<std::string_view, std::string_view>, const ConfigEntry*> seen;
   // A section is narrower than the top level, so its keys win over equal ones there.
   for (const bool in_section : {true, false}) {
     for (const ConfigEntry& entry : entries) {
       if (entry.section.empty() == in_section) continue;
-      const unsigned section_verb = in_section ? verb_bit(entry.section) : ~0u;
-      if (section_verb == 0) {
-        std::vector<std::string_view> known;
-        for (const auto& [word, bit] : kVerbs) known.push_back(word);
-        return fail(ErrorKind::kUsage, fmt::format("{}: unknown section [{}]{}", path, entry.section,
-                                                   base::did_you_mean(entry.section, known)));
-      }
+      const auto verbs = verbs_of(path, entry);
+      if (!verbs) return tl::unexpected(verbs.error());
       const OptionSpec* option = find_option(entry.key);
-      if (option == nullptr || option->apply == nullptr || (option->verbs & section_verb) == 0) {
-        return unknown_key(path, entry, section_verb);
+      if (option == nullptr || option->apply == nullptr || (option->verbs & *verbs) == 0) {
+        return unknown_key(path, entry, *verbs);
       }
-      const bool applies = (option->verbs & verb_) != 0 && (!in_section || section_verb == verb_);
-      if (applies) add(*option, {entry.value, path + ": " + entry.key});
+      // TOML itself refuses equal keys; these are two spellings of one option.
+      const auto [first, is_new] = seen.emplace(std::pair{std::string_view(entry.section), option->name}, &entry);
+      if (!is_new) {
+        return fail(ErrorKind::kUsage,
+                    fmt::format("{}: {} is {} of line {} again; keep one of them", place(path, entry), entry.key,
+                                first->second->key, first->second->line));
+      }
+      if (entry.is_array && !option->repeats) {
+        return fail(ErrorKind::kUsage,
+                    fmt::format("{}: {} takes one value and no array", place(path, entry), entry.key));
+      }
+      if ((option->verbs & verb_) == 0 || (in_section && *verbs != verb_)) continue;
+      add(*option, {fmt::format("{}", fmt::join(entry.values, std::string(1, option->joint))),
+                    fmt::format("{}: {}", place(path, entry), entry.key)});
     }
   }
   return {};

@@ -1,5 +1,4 @@
-// Where option values come from beside flags: settings of one verb, layered by precedence. Pure but for reading the
-// file.
+// Where option values come from beside flags: settings of one verb, layered by precedence. Pure.
 #pragma once
 
 #include <map>
@@ -8,17 +7,11 @@
 #include <vector>
 
 #include "bench/base/error.hpp"
+#include "bench/cli/config_file.hpp"
 #include "bench/cli/option_table.hpp"
 #include "bench/cli/parse.hpp"
 
 namespace attnbench::cli {
-
-/// One `key = value` of a config file, arrays joined with commas.
-struct ConfigEntry {
-  std::string section;  // empty at the top
-  std::string key;
-  std::string value;
-};
 
 /// Values by option name; what is set first stays, so layers are added from the strongest to the weakest.
 class Settings {
@@ -31,7 +24,8 @@ class Settings {
   void add_environment(const Environment& environment);  // of variables that check_environment has seen
 
   /// Top-level keys are for every verb (a key that only other verbs know is skipped), [verb] sections for that one.
-  /// Error: a key that no verb knows, or that is not an option of its section's verb.
+  /// Arrays are joined as a flag that is given several times is. Error, with the line: a key that no verb knows, or
+  /// that is not an option of its section's verb; an option that is given twice; an array where one value is taken.
   base::Result<void> add_config(const std::string& path, const std::vector<ConfigEntry>& entries);
 
   /// Sets every value in the order of the table.
@@ -43,7 +37,7 @@ class Settings {
 };
 
 /// Every variable stands for an option of some verb, or belongs to the scripts, the build or the tests.
-/// Error: kUsage for another one, with the nearest.
+/// Error: kUsage for another one, with the nearest, and for two variables that stand for one option.
 base::Result<void> check_environment(const Environment& environment);
 
 /// Option by name or alias, with - or _; null when there is none.

@@ -82,6 +82,13 @@ std::string number(double value) { return fmt::format("{}", value); }
 
 std::string thermal(bool sustained) { return sustained ? "sustained" : "burst"; }
 
+std::string sampling(const Sampling& value) {
+  return fmt::format(
+      "--timing {} --min-samples {} --max-samples {} --min-time {} --time-limit {} --max-noise {} --thermal {}",
+      to_string(value.timing), value.samples_min, value.samples_max, seconds(value.time_min_s),
+      seconds(value.time_limit_s), number(value.noise_max_pct), thermal(value.sustained));
+}
+
 std::string color(Color value) {
   switch (value) {
     case Color::kAuto:

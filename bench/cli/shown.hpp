@@ -35,6 +35,8 @@ std::string seconds(double value);
 std::string run_limit(double value);
 std::string number(double value);
 std::string thermal(bool sustained);
+/// How samples are taken, as options; what keys hold (cache, deterministic) is left out.
+std::string sampling(const Sampling& value);
 std::string color(Color value);
 /// Only a sweep keeps its rows unasked.
 std::string out_dir(const std::string& value, bool kept_unasked);

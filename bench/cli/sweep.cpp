@@ -8,11 +8,13 @@
 
 #include "bench/cli/devices.hpp"
 #include "bench/cli/open_device.hpp"
+#include "bench/cli/print.hpp"
+#include "bench/cli/shown.hpp"
 #include "bench/cli/sweep_files.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
-#include "bench/plan/plan.hpp"
+#include "bench/plan/predict.hpp"
 #include "bench/run/interrupt.hpp"
 #include "bench/run/runner.hpp"
 #include "kernels/device/cpu_device.hpp"
@@ -25,10 +27,9 @@ namespace {
 namespace status = reports::status;
 
 constexpr double kPeakSeconds = 0.5;
-constexpr double kVerifyShare = 1.5;  // launches that inputs, oracle and verification cost beside the samples
 
 int complain(const base::Error& error) {
-  fmt::print(stderr, "error: {}\n", error.message);
+  print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
@@ -37,22 +38,12 @@ std::optional<double> peak_gflops(kernels::Device& device) {
   return kernels::measure_fma_peak(static_cast<kernels::CpuDevice&>(device).pool(), kPeakSeconds).gflops;
 }
 
-double predicted_s(const plan::Plan& plan, const Sampling& sampling) {
-  double total = 0;
-  for (const plan::Point& point : plan.points) {
-    for (const plan::Case& c : point.cases) {
-      const double launch_s = c.predicted_time_us * 1e-6;
-      total += kVerifyShare * launch_s + std::max(sampling.samples_min * launch_s, sampling.time_limit_s);
-    }
-  }
-  return total;
-}
-
 run::RunSettings settings_for(const SweepOptions& options, const SweepFolder& folder, const run::HostFacts& host) {
   run::RunSettings settings;
   settings.sampling = options.sampling;
   settings.run_limit_s = options.run_limit_s;
-  settings.provenance = {run::utc_now() + "-" + std::to_string(::getpid()), options.command, options.seed, host};
+  settings.provenance = {run::utc_now() + "-" + std::to_string(::getpid()), options.command, options.seed, host,
+                         shown::sampling(options.sampling)};
   settings.finished = folder.finished;
   settings.resume_command = fmt::format("the same command with --resume --out {}", folder.directory);
   settings.open = &open_device;
@@ -77,48 +68,42 @@ int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<con
   const run::HostFacts host = run::host_facts();
   const auto folder = open_folder(options, candidates, host);
   if (!folder) return complain(folder.error());
-  for (const std::string& warning : folder->earlier.warnings) fmt::print(stderr, "warning: {}\n", warning);
-  const auto file = run::file_sink(folder->rows_path, &reports::to_json_line);
-  if (!file) return complain(file.error());
+  for (const std::string& warning : folder->earlier.warnings) print_to(stderr, "warning: {}\n", warning);
 
   std::FILE* people = options.outputs.owns_stdout() ? stderr : stdout;
   const int descriptor = ::fileno(people);
   const reports::TableStyle style{use_color(options.outputs.color, descriptor), terminal_width(descriptor)};
-  ProgressLine progress(options.outputs.quiet, predicted_s(plan, options.sampling));
+  ProgressLine progress(options.outputs.quiet, plan::predicted_duration(plan, options.sampling).most_s);
   TableSink table(people, style, options.outputs.quiet, progress);
   table.document() = folder->earlier;
   table.document().source = folder->directory;
 
   const run::InterruptGuard guard;
   table.header();
-  const std::array<run::RowSink*, 2> sinks{file->get(), &table};
+  const std::array<run::RowSink*, 2> sinks{folder->sink.get(), &table};
   const run::RunSummary summary = run::run_plan(plan, candidates, settings_for(options, *folder, host), sinks,
                                                 [&](const run::RunProgress& state) { progress.show(state); });
   progress.clear();
 
   // A resumed point has two rows, of which readers take the later: read them back as readers would.
   const auto document = reports::load_rows(folder->rows_path);
+  const bool no_rows = table.document().rows.empty();
+  if (!document && !no_rows) complain(document.error());
   const reports::Document& shown = document ? *document : table.document();
   if (!options.outputs.quiet && !shown.rows.empty()) {
-    fmt::print(people, "{}", reports::table_summary(shown, {options.baseline}, style));
-    fmt::print(people, "rows: {}\n", folder->rows_path);
+    print_to(people, "{}", reports::table_summary(shown, {options.baseline}, style));
+    print_to(people, "rows: {}\n", folder->rows_path);
   }
   if (!shown.rows.empty()) {
     if (auto ok = write_reports(options.outputs, shown, options.baseline); !ok) return complain(ok.error());
   }
-  return exit_code_for(summary);
+  const int code = exit_code_for(summary);
+  return code == base::exit_code::kOk && !document && !no_rows ? base::exit_code_of(document.error().kind) : code;
 }
 
 }  // namespace
 
 int sweep_verb(const SweepOptions& options) {
-  const int writers = (options.outputs.csv == "-") + (options.outputs.json == "-") + (options.outputs.md == "-") +
-                      (options.outputs.gbench_json == "-");
-  if (writers > 1) {
-    return complain({base::ErrorKind::kUsage,
-                     "only one of --csv, --json, --md, --gbench-json can have standard output "
-                     "(-); give the others a file"});
-  }
   const auto candidates = find_candidates(options.devices);
   if (!candidates) return complain(candidates.error());
   const auto plan = plan::make_plan(options, *candidates);

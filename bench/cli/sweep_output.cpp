@@ -8,6 +8,7 @@
 #include <array>
 
 #include "bench/base/units.hpp"
+#include "bench/cli/print.hpp"
 #include "bench/cli/terminal.hpp"
 #include "reports/emit.hpp"
 
@@ -35,32 +36,29 @@ void ProgressLine::show(const run::RunProgress& progress) {
   if (progress.current != nullptr) line += "  " + progress.current->key;
   const int width = terminal_width(STDERR_FILENO);
   if (width > 1) line.resize(std::min(line.size(), static_cast<std::size_t>(width - 1)));
-  fmt::print(stderr, "\r\x1b[K{}", line);
+  print_to(stderr, "\r\x1b[K{}", line);
   std::fflush(stderr);
   shown_ = true;
 }
 
 void ProgressLine::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
+  print_to(stderr, "\r\x1b[K");
   std::fflush(stderr);
   shown_ = false;
 }
 
 void TableSink::header() {
-  if (!quiet_) fmt::print(stream_, "{}", reports::table_header(style_));
+  if (!quiet_) print_to(stream_, "{}", reports::table_header(style_));
 }
 
 base::Result<void> TableSink::row(const reports::Row& row) {
   document_.rows.push_back(row);
   if (quiet_) return {};
   progress_.clear();
-  fmt::print(stream_, "{}", reports::table_row(row, style_));
-  if (std::fflush(stream_) != 0) {
-    return base::fail(base::ErrorKind::kFailed,
-                      "the table could not be written to the terminal; the rows up to here "
-                      "are kept, see --resume");
-  }
+  // A table that cannot be shown is no reason to stop measuring: the rows are in their file.
+  print_to(stream_, "{}", reports::table_row(row, style_));
+  static_cast<void>(std::fflush(stream_));
   return {};
 }
 

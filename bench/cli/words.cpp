@@ -51,16 +51,35 @@ SyntaxError shifted(SyntaxError error, std::size_t offset) {
   return error;
 }
 
+/// `word`, a part of the value, is one of `known`.
+tl::expected<void, SyntaxError> one_of(std::string_view value, std::string_view word,
+                                       std::span<const std::string_view> known) {
+  if (std::find(known.begin(), known.end(), word) != known.end()) return {};
+  return unknown({value, 0}, known);
+}
+
 tl::expected<void, SyntaxError> check_term_value(std::string_view axis, std::string_view value) {
   const auto checked = [](const auto& parsed) -> tl::expected<void, SyntaxError> {
     if (!parsed) return tl::unexpected(parsed.error());
     return {};
   };
-  if (is_numeric(axis)) return checked(plan::parse_interval(value, plan::kTermLimits));
+  if (axis == "window") return checked(plan::parse_interval(value, plan::kTermLimits));
+  if (is_numeric(axis)) return checked(plan::parse_interval(value, {0, plan::kTermLimits.max, false}));
   if (axis == "dtype") return checked(parse_dtypes(value));
   if (axis == "pass") return checked(parse_passes(value));
   if (axis == "causal") return checked(parse_causal(value));
-  if (axis == "cache") return checked(parse_cache(value));
+  if (axis == "cache") {
+    static constexpr std::array<std::string_view, 2> kCaches{"cold", "hot"};
+    return one_of(value, value, kCaches);
+  }
+  if (axis == "device") {
+    static constexpr std::array<std::string_view, 3> kDevices{"cpu", "cuda", "mock"};
+    const std::size_t colon = std::min(value.find(':'), value.size());
+    const std::string_view number = value.substr(std::min(colon + 1, value.size()));
+    const bool numbered = !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+    if (colon < value.size() && !numbered) return fail(colon, "a device has a number after the colon", "e.g. cuda:0");
+    return one_of(value, value.substr(0, colon), kDevices);
+  }
   return {};
 }
 
@@ -83,7 +102,8 @@ tl::expected<ExcludeRule::Term, SyntaxError> parse_term(const Item& item) {
   if (axis == "kernel") {
     const auto choices = parse_kernels(value);
     if (!choices) return tl::unexpected(shifted(choices.error(), item.position + equals + 1));
-    return ExcludeRule::Term{axis, choices->front().name};
+    const KernelChoice& choice = choices->front();
+    return ExcludeRule::Term{axis, choice.variant.empty() ? choice.name : choice.name + ":" + choice.variant};
   }
   return ExcludeRule::Term{axis, std::string(value)};
 }

@@ -3,6 +3,14 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
 namespace attnbench::measure {
 namespace {
 
@@ -41,6 +49,35 @@ bool run_case(benchmark::State& state, const GbenchCase& entry, const std::funct
   return error.empty();
 }
 
+/// The library knows no other way to say that a value is wrong than to print its help, after which it leaves with 0.
+void refuse_value() {
+  std::fputs(
+      "error: a --benchmark_ flag has a value that Google Benchmark does not take (format and out_format are one "
+      "of console, json, csv); see attnbench gbench -- --help\n",
+      stderr);
+  std::exit(base::exit_code::kUsage);
+}
+
+/// The last value of --benchmark_out, else that of BENCHMARK_OUT, which the library reads too; empty when neither is.
+std::string output_file(const std::vector<std::string>& arguments) {
+  constexpr std::string_view kFlag = "--benchmark_out=";
+  const char* const variable = std::getenv("BENCHMARK_OUT");
+  std::string path = variable != nullptr ? variable : "";
+  for (const std::string& argument : arguments) {
+    if (argument.starts_with(kFlag)) path = argument.substr(kFlag.size());
+  }
+  return path;
+}
+
+/// The library itself leaves with 1 when it cannot open its file.
+bool can_write(const std::string& path) {
+  if (path.empty()) return true;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "ab"), &std::fclose);
+  if (file) return true;
+  std::fprintf(stderr, "error: --benchmark_out %s cannot be written: %s\n", path.c_str(), std::strerror(errno));
+  return false;
+}
+
 }  // namespace
 
 int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
@@ -52,8 +89,10 @@ int run_gbench(const std::string& program, const std::vector<std::string>& argum
   for (std::string& word : words) pointers.push_back(word.data());
   int count = static_cast<int>(pointers.size());
   pointers.push_back(nullptr);
-  benchmark::Initialize(&count, pointers.data());
+  const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
+  benchmark::Initialize(&count, pointers.data(), help ? &benchmark::PrintDefaultHelp : &refuse_value);
   if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return base::exit_code::kUsage;
+  if (!can_write(output_file(arguments))) return base::exit_code::kRowFailed;
   for (const auto& [key, value] : context) benchmark::AddCustomContext(key, value);
   bool all_right = true;
   for (const GbenchCase& entry : cases) {
@@ -64,8 +103,13 @@ int run_gbench(const std::string& program, const std::vector<std::string>& argum
         ->Iterations(entry.iterations)
         ->Unit(benchmark::kMicrosecond);
   }
-  benchmark::RunSpecifiedBenchmarks();
+  const std::size_t matched = benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
+  if (matched == 0) {  // the library has said on standard error whether it is no expression or matches nothing
+    std::fprintf(stderr, "error: --benchmark_filter %s leaves no case; see --benchmark_list_tests\n",
+                 benchmark::GetBenchmarkFilter().c_str());
+    return base::exit_code::kUsage;
+  }
   return all_right ? base::exit_code::kOk : base::exit_code::kRowFailed;
 }
 

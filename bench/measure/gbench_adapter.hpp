@@ -16,7 +16,7 @@ struct GbenchSession {
   std::string error;                                       // not empty: the benchmark is skipped with it
   std::string label;                                       // shown beside the times
   std::function<base::Result<double>()> take_us;           // one sample, microseconds
-  std::vector<std::pair<std::string, double>> per_launch;  // shown as rates: FLOP, bytes
+  std::vector<std::pair<std::string, double>> per_launch;  // shown per second, so named by it
   std::vector<std::pair<std::string, double>> plain;       // shown as they are
 };
 
@@ -26,8 +26,10 @@ struct GbenchCase {
   std::function<GbenchSession()> open;  // called when the library gets to it, so that listing touches no device
 };
 
-/// Hands the cases and the library's own flags to Google Benchmark. Returns the exit code: 0, kUsage for a flag that it
-/// does not know, kRowFailed when a case ended in an error.
+/// Hands the cases and the library's own flags to Google Benchmark. Returns the exit code: 0, kUsage for a flag or a
+/// value that it does not know and for a filter that no case matches, kRowFailed when a case ended in an error or
+/// --benchmark_out cannot be written. May end the program by itself: after the library's help, and with kUsage where
+/// the library would print its help for a wrong value and leave with 0.
 ///
 /// `interrupted` is asked before every case and every sample. From when it says so, the case in flight and those after
 /// it are errors (the library has no way to leave them out), and what was measured is printed and written as ever.

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
+
+#include "kernels/work.hpp"
 
 namespace attnbench::measure {
 namespace {
@@ -15,7 +18,7 @@ using base::fail;
 using base::Result;
 using kernels::Problem;
 
-constexpr std::int64_t kMostExtent = std::int64_t{1} << 32;  // keeps products of four extents out of harm's way
+constexpr std::int64_t kMostExtent = std::int64_t{1} << 32;  // of a length, as on the command line
 
 template <typename Number>
 Result<Number> number(const SafeTensors& file, const std::string& key) {
@@ -34,19 +37,20 @@ Result<Number> number(const SafeTensors& file, const std::string& key) {
 
 Result<Problem> read_problem(const SafeTensors& file) {
   Problem problem;
-  const std::array<std::pair<const char*, std::int64_t*>, 6> extents{{{"batch", &problem.batch},
-                                                                      {"heads", &problem.heads},
-                                                                      {"kv_heads", &problem.kv_heads},
-                                                                      {"seq_q", &problem.seq_q},
-                                                                      {"seq_k", &problem.seq_k},
-                                                                      {"head_dim", &problem.head_dim}}};
-  for (const auto& [key, target] : extents) {
-    const auto value = number<std::int64_t>(file, key);
+  const struct {
+    const char* key;
+    std::int64_t least;
+    std::int64_t* target;
+  } extents[] = {{"batch", 0, &problem.batch}, {"heads", 1, &problem.heads}, {"kv_heads", 1, &problem.kv_heads},
+                 {"seq_q", 0, &problem.seq_q}, {"seq_k", 0, &problem.seq_k}, {"head_dim", 1, &problem.head_dim}};
+  for (const auto& extent : extents) {
+    const auto value = number<std::int64_t>(file, extent.key);
     if (!value) return tl::unexpected(value.error());
-    if (*value < 1 || *value > kMostExtent) {
-      return fail(ErrorKind::kUnreadable, fmt::format("{}: {} is {}, at least 1 is needed", file.name(), key, *value));
+    if (*value < extent.least || *value > kMostExtent) {
+      return fail(ErrorKind::kUnreadable, fmt::format("{}: {} is {}, which is not from {} to {}", file.name(),
+                                                      extent.key, *value, extent.least, kMostExtent));
     }
-    *target = *value;
+    *extent.target = *value;
   }
   const auto causal = number<std::int64_t>(file, "causal");
   if (!causal) return tl::unexpected(causal.error());
@@ -57,6 +61,13 @@ Result<Problem> read_problem(const SafeTensors& file) {
   problem.causal = *causal != 0;
   problem.window_left = std::max<std::int64_t>(-1, *window);
   problem.scale = static_cast<float>(*scale);
+  if (!std::isfinite(problem.scale)) {
+    return fail(ErrorKind::kUnreadable, fmt::format("{}: scale is {}, which fp32 cannot hold", file.name(), *scale));
+  }
+  if (!kernels::is_countable(problem, false)) {
+    return fail(ErrorKind::kUnreadable,
+                fmt::format("{}: a tensor of that shape has more than 2^44 elements", file.name()));
+  }
   if (problem.heads % problem.kv_heads != 0) {
     return fail(ErrorKind::kUnreadable, fmt::format("{}: heads {} is not a multiple of kv_heads {}", file.name(),
                                                     problem.heads, problem.kv_heads));

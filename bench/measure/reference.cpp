@@ -6,7 +6,7 @@
 
 #include "bench/base/rng.hpp"
 #include "bench/measure/verify.hpp"
-#include "kernels/work.hpp"
+#include "kernels/oracle/cost.hpp"
 
 namespace attnbench::measure {
 namespace {
@@ -20,14 +20,11 @@ constexpr std::int64_t kTile = 64;      // the tile edge that most kernels have,
 constexpr std::int64_t kMostRows = 96;  // per point; the budget may allow fewer
 constexpr std::int64_t kMostKeys = 32;  // of one head
 constexpr std::int64_t kLeastRows = 8;
-constexpr double kForwardProducts = 2;  // dot products of length D per visible pair, as the oracle counts them
-constexpr double kBackwardProducts = 7;
-constexpr double kRowBackwardProducts = 4;  // o, lse and dq of one row
 
 /// Rows worth looking at in any sequence, then random ones, all spread over batches and heads.
 std::vector<QueryRow> sample_rows(const Problem& p, Pass pass, std::uint64_t seed, double budget) {
-  const double per_row =
-      static_cast<double>(p.seq_k * p.head_dim) * (pass == Pass::kFwd ? kForwardProducts : kRowBackwardProducts);
+  const double per_row = static_cast<double>(p.seq_k) * static_cast<double>(p.head_dim) *
+                         (pass == Pass::kFwd ? kernels::kForwardProducts : kernels::kRowBackwardProducts);
   const auto affordable = static_cast<std::int64_t>(std::min(1e9, budget / std::max(1.0, per_row)));
   const std::int64_t wanted = std::min({std::clamp(affordable, kLeastRows, kMostRows), p.batch * p.heads * p.seq_q});
   std::vector<std::int64_t> queries{0, p.seq_q - 1, kTile - 1, kTile, p.seq_q / kTile * kTile};
@@ -47,14 +44,6 @@ std::vector<QueryRow> sample_rows(const Problem& p, Pass pass, std::uint64_t see
   std::vector<QueryRow> rows;
   for (const auto& [batch, head, query] : taken) rows.push_back({batch, head, query});
   return rows;
-}
-
-/// Pairs of one head times the heads that read one kv head, in multiply-adds of the lse and delta.
-double head_cost(const Problem& p) {
-  Problem one = p;
-  one.batch = one.heads = one.kv_heads = 1;
-  return kernels::visible_pairs(one) *
-         static_cast<double>(p.head_dim * (p.heads / std::max<std::int64_t>(1, p.kv_heads))) * kForwardProducts;
 }
 
 std::vector<std::int64_t> sample_keys(std::int64_t first, std::int64_t end, std::uint64_t seed) {
@@ -78,26 +67,27 @@ kernels::Tensor from_query(kernels::Tensor tensor, std::int64_t first) {
   return tensor;
 }
 
-/// dk and dv of sampled keys. A causal problem over the budget is cut to its last queries, which alone see the last
-/// keys; alignment is at the bottom right, so the cut problem is one of the same kind.
+/// dk and dv of sampled keys. They need the statistics of every query that sees them, of an early key of a causal
+/// problem those of all. Where that is over the head's budget such a problem is cut to its last queries, which alone
+/// see the last keys; alignment is at the bottom right, so the cut problem is one of the same kind.
 void add_keys(Reference& reference, const Problem& problem, const Inputs& inputs, std::uint64_t seed,
-              kernels::ThreadPool& pool, double budget) {
+              kernels::ThreadPool& pool, const ReferenceBudget& budget) {
   const base::Rng rng(seed, 103);
   reference.key_batch = static_cast<std::int64_t>(rng.uniform(0) * static_cast<double>(problem.batch));
   reference.key_head = static_cast<std::int64_t>(rng.uniform(1) * static_cast<double>(problem.kv_heads));
   Problem cut = problem;
   kernels::OracleInputs source = inputs.oracle();
   std::int64_t first_key = 0;
-  const double cost = head_cost(problem);
-  if (problem.causal && cost > 4 * budget) {
-    const double per_query =
-        static_cast<double>(problem.seq_k * problem.head_dim * (problem.heads / problem.kv_heads)) * kForwardProducts;
-    const auto affordable = static_cast<std::int64_t>(4 * budget / std::max(1.0, per_query));
+  if (problem.causal && kernels::oracle_head_cost(problem) > budget.head) {
+    const double per_query = static_cast<double>(problem.seq_k) * static_cast<double>(problem.head_dim) *
+                             static_cast<double>(problem.heads / problem.kv_heads) * kernels::kForwardProducts;
+    const auto affordable = static_cast<std::int64_t>(budget.head / std::max(1.0, per_query));
     cut.seq_q = std::clamp<std::int64_t>(affordable, std::min<std::int64_t>(kTile + 1, problem.seq_q), problem.seq_q);
     const std::int64_t first = problem.seq_q - cut.seq_q;
     source.q = from_query(source.q, first);
     source.dout = from_query(source.dout, first);
     first_key = std::max<std::int64_t>(0, problem.seq_k - cut.seq_q);
+    if (first_key > 0) reference.first_checked_key = first_key;
   }
   reference.keys = sample_keys(first_key, problem.seq_k, seed);
   reference.key_results =
@@ -112,19 +102,15 @@ std::int64_t Reference::checked_rows() const {
 }
 
 Reference make_reference(const Problem& problem, Pass pass, const Inputs& inputs, std::uint64_t seed,
-                         kernels::ThreadPool& pool, double budget) {
+                         kernels::ThreadPool& pool, const ReferenceBudget& budget) {
   Reference reference;
-  const double products = pass == Pass::kFwd ? kForwardProducts : kForwardProducts + kBackwardProducts;
-  const double cost = kernels::visible_pairs(problem) *
-                      static_cast<double>(problem.batch * problem.heads * problem.head_dim) * products;
-  const std::int64_t elements = problem.batch * problem.heads * problem.seq_q * problem.seq_k;
-  if (cost <= budget || elements == 0) {
+  if (kernels::is_checked_in_full(problem, pass, budget.whole)) {
     reference.complete = true;
     reference.forward = kernels::oracle_forward(problem, inputs.oracle(), &pool);
     if (pass != Pass::kFwd) reference.backward = kernels::oracle_backward(problem, inputs.oracle(), &pool);
     return reference;
   }
-  reference.rows = sample_rows(problem, pass, seed, budget);
+  reference.rows = sample_rows(problem, pass, seed, budget.whole);
   reference.row_results = kernels::oracle_rows(problem, inputs.oracle(), reference.rows, pass, &pool);
   if (pass != Pass::kFwd) add_keys(reference, problem, inputs, seed, pool, budget);
   return reference;

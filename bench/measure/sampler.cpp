@@ -30,7 +30,7 @@ bool take_one(kernels::Stopwatch& stopwatch, Series& series, const Surroundings&
   }
   series.times_us.push_back(sample->time_us);
   if (sample->clock_mhz) series.clocks_mhz.push_back(*sample->clock_mhz);
-  series.throttled += sample->throttled ? 1 : 0;
+  if (sample->throttled) series.throttled = series.throttled.value_or(0) + (*sample->throttled ? 1 : 0);
   return true;
 }
 
@@ -70,10 +70,14 @@ std::vector<Series> take_samples(std::span<kernels::Stopwatch* const> stopwatche
 
 base::Result<void> warm_up(kernels::Stopwatch& stopwatch, double seconds, const Surroundings& world) {
   const double begin = world.now_s();
+  const bool declared = stopwatch.info().timing == kernels::Timing::kDeclared;
+  double declared_s = 0;
   do {
     if (world.interrupted()) return base::fail(base::ErrorKind::kInterrupted, "stopped by the user during the warm-up");
-    if (auto sample = stopwatch.take(); !sample) return tl::unexpected(sample.error());
-  } while (world.now_s() - begin < seconds);
+    auto sample = stopwatch.take();
+    if (!sample) return tl::unexpected(sample.error());
+    if (declared) declared_s += sample->time_us * 1e-6;
+  } while (std::max(world.now_s() - begin, declared_s) < seconds);
   return {};
 }
 

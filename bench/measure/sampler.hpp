@@ -17,7 +17,7 @@ namespace attnbench::measure {
 struct Series {
   std::vector<double> times_us;
   std::vector<double> clocks_mhz;  // of the samples that have one
-  int throttled = 0;               // samples during which the device was held back
+  std::optional<int> throttled;    // samples during which the device was held back, where it can tell
   double wall_s = 0;               // spent on it; where times are declared (mock), their sum
   StopReason stop = StopReason::kInterrupted;
   std::optional<base::Error> error;  // with kError
@@ -41,7 +41,8 @@ Surroundings surroundings(std::function<bool()> interrupted);
 std::vector<Series> take_samples(std::span<kernels::Stopwatch* const> stopwatches, const cli::Sampling& sampling,
                                  const Surroundings& world);
 
-/// Samples taken and thrown away until `seconds` of wall time have passed, at least one: fills caches, wakes clocks.
+/// Samples taken and thrown away until `seconds` of wall time (or of declared time) have passed, at least one: fills
+/// caches, wakes clocks.
 base::Result<void> warm_up(kernels::Stopwatch& stopwatch, double seconds, const Surroundings& world);
 
 }  // namespace attnbench::measure

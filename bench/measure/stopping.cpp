@@ -45,7 +45,9 @@ std::optional<StopReason> should_stop(const Progress& progress, const cli::Sampl
   const auto count = static_cast<std::int64_t>(progress.times_us.size());
   const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
   if (count < least) {
-    if (progress.wall_s > kTimeoutFactor * sampling.time_limit_s) return StopReason::kTimeout;
+    double launches_us = 0;
+    for (const double time_us : progress.times_us) launches_us += time_us;
+    if (launches_us * 1e-6 > kTimeoutFactor * sampling.time_limit_s) return StopReason::kTimeout;
     return std::nullopt;
   }
   if (count >= sampling.samples_max) return StopReason::kSamples;

@@ -15,7 +15,7 @@ enum class StopReason {
   kSamples,      // samples_max were taken
   kTimeLimit,    // the row's time was used up; at least samples_min samples exist
   kOutOfReach,   // the rest of the row's time would not make the median known well enough
-  kTimeout,      // not even samples_min samples within kTimeoutFactor times the row's time
+  kTimeout,      // the launches alone took kTimeoutFactor times the row's time before there were samples_min samples
   kInterrupted,  // the user asked to stop
   kError,        // a launch reported an error
 };
@@ -41,7 +41,8 @@ constexpr std::string_view to_string(StopReason reason) {
 }
 
 /// A row whose launches are longer than the limit still gets its least number of samples, but not for ever: past this
-/// many times the limit it is given up. Ten limits of three seconds let a launch of ten seconds through.
+/// many times the limit it is given up. Ten limits of three seconds let a launch of ten seconds through. Launches alone
+/// count: a flush of a large cache is no fault of the kernel.
 inline constexpr double kTimeoutFactor = 10;
 
 /// A row is never given up as out of reach before this share of its time limit.

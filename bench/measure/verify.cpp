@@ -31,8 +31,8 @@ class Tracker {
       return;
     }
     const double difference = std::abs(got - want);
-    if (difference <= error_.absolute) return;
-    error_.absolute = difference;
+    if (difference <= absolute_) return;
+    absolute_ = difference;
     if (!error_.wrong) error_.worst = text(got, want, place());
   }
 
@@ -45,7 +45,9 @@ class Tracker {
   bool is_wrong() const { return error_.wrong; }
 
   TensorError finish() {
-    error_.relative = error_.absolute / std::max(1.0, largest_);
+    if (error_.wrong) return error_;
+    error_.absolute = absolute_;
+    error_.relative = absolute_ / std::max(1.0, largest_);
     return error_;
   }
 
@@ -55,6 +57,7 @@ class Tracker {
   }
 
   TensorError error_;
+  double absolute_ = 0;
   double largest_ = 0;
 };
 
@@ -163,11 +166,16 @@ TensorError check_key_side(std::string_view name, const Reference& reference, co
 
 /// Relative error in units of the tolerance; wrong beats everything.
 double badness(const TensorError& error) {
-  if (error.wrong) return HUGE_VAL;
-  return error.tolerance > 0 ? error.relative / error.tolerance : error.relative > 0 ? HUGE_VAL : 0;
+  if (error.wrong || !error.relative) return HUGE_VAL;
+  return error.tolerance > 0 ? *error.relative / error.tolerance : *error.relative > 0 ? HUGE_VAL : 0;
 }
 
 }  // namespace
+
+std::string TensorError::reason() const {
+  if (!relative) return worst + " (not finite, or should not be: no error can be computed)";
+  return fmt::format("{} (relative error {:.3g}, {:.3g} is accepted)", worst, *relative, tolerance);
+}
 
 bool Verdict::passed() const {
   return std::all_of(tensors.begin(), tensors.end(), [](const TensorError& error) { return error.passed(); });
@@ -179,39 +187,46 @@ const TensorError& Verdict::worst() const {
                            [](const TensorError& a, const TensorError& b) { return badness(a) < badness(b); });
 }
 
-std::string Verdict::reason() const {
-  const TensorError& error = worst();
-  return fmt::format("wrong result, so no time is given: {} (relative error {:.3g}, {:.3g} is accepted)", error.worst,
-                     error.relative, error.tolerance);
-}
+std::string Verdict::reason() const { return "wrong result, so no time is given: " + worst().reason(); }
 
-kernels::Tolerance widen_for_logits(const kernels::Tolerance& tolerance, const Reference& reference) {
-  constexpr double kUlps = 16;
+double largest_lse(const Reference& reference) {
   double largest = 0;
   const auto add = [&](double lse) {
     if (std::isfinite(lse)) largest = std::max(largest, std::abs(lse));
   };
   for (const double lse : reference.forward.lse) add(lse);
   for (const kernels::RowResult& row : reference.row_results) add(row.lse);
-  const auto value = static_cast<float>(largest);
+  return largest;
+}
+
+Bounds bounds_for(const kernels::Tolerance& tolerance, double lse) {
+  constexpr double kUlps = 16;
+  const auto value = static_cast<float>(lse);
   const double ulp = double{std::nextafter(value, std::numeric_limits<float>::infinity())} - double{value};
-  return {std::max(tolerance.forward, kUlps * ulp), std::max(tolerance.backward, kUlps * ulp)};
+  const double logits = std::min(kMostForLogits, kUlps * ulp);
+  const double backward = std::max(tolerance.backward, logits);
+  return {std::max(tolerance.forward, logits), tolerance.forward, backward, backward, backward};
 }
 
 Verdict compare(const Problem& problem, Pass pass, const Reference& reference, const Outputs& outputs,
-                const kernels::Tolerance& tolerance) {
+                const Bounds& bounds) {
   Verdict verdict;
   verdict.checked_rows = reference.checked_rows();
   if (pass != Pass::kBwd) {
-    verdict.tensors.push_back(check_o(reference, outputs, tolerance.forward));
-    verdict.tensors.push_back(check_lse(problem, reference, outputs, tolerance.forward));
+    verdict.tensors.push_back(check_o(reference, outputs, bounds.o));
+    verdict.tensors.push_back(check_lse(problem, reference, outputs, bounds.lse));
   }
   if (pass != Pass::kFwd) {
-    verdict.tensors.push_back(check_dq(reference, outputs, tolerance.backward));
-    verdict.tensors.push_back(check_key_side("dk", reference, outputs.dk, reference.backward.dk,
-                                             &kernels::KeyResult::dk, tolerance.backward));
-    verdict.tensors.push_back(check_key_side("dv", reference, outputs.dv, reference.backward.dv,
-                                             &kernels::KeyResult::dv, tolerance.backward));
+    verdict.tensors.push_back(check_dq(reference, outputs, bounds.dq));
+    verdict.tensors.push_back(
+        check_key_side("dk", reference, outputs.dk, reference.backward.dk, &kernels::KeyResult::dk, bounds.dk));
+    verdict.tensors.push_back(
+        check_key_side("dv", reference, outputs.dv, reference.backward.dv, &kernels::KeyResult::dv, bounds.dv));
+    if (reference.first_checked_key > 0) {
+      verdict.caveat =
+          fmt::format("dk and dv were compared at keys from {} on alone; the rest was looked through for NaN",
+                      reference.first_checked_key);
+    }
   }
   return verdict;
 }

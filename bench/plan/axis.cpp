@@ -47,6 +47,7 @@ class Parser {
   }
 
   tl::expected<Interval, SyntaxError> interval() {
+    if (limits_.none && text_ == "none") return Interval{-1, -1};
     const auto low = bounded();
     if (!low) return tl::unexpected(low.error());
     Interval result{low->value, low->value};

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "bench/base/rng.hpp"
+#include "bench/base/saturate.hpp"
 #include "bench/base/units.hpp"
 #include "bench/plan/plan.hpp"
 #include "bench/plan/predict.hpp"
@@ -188,10 +189,27 @@ class DevicePlanner {
   Result<void> run(Plan& plan) {
     const auto groups = groups_of(resolved_);
     if (!groups) return tl::unexpected(groups.error());
+    if (auto ok = check_size(*groups); !ok) return ok;
     return turn(*groups, 0, {}, plan);
   }
 
  private:
+  /// Cases of this device before rules exclude some.
+  Result<void> check_size(const Groups& groups) const {
+    const std::array<std::size_t, kAxisCount> sizes = resolved_.sizes();
+    double cases = static_cast<double>(choices_.size());
+    std::string factors = fmt::format("{} kernels", choices_.size());
+    for (const std::vector<std::size_t>& group : groups) {
+      const std::size_t size = std::max<std::size_t>(1, sizes[group.front()]);
+      cases *= static_cast<double>(size);
+      if (size > 1) factors += fmt::format(" x {} {}", size, kNames[group.front()]);
+    }
+    if (cases <= kMostCases) return {};
+    return fail(ErrorKind::kUsage, fmt::format("the plan has {:.0f} cases on {} ({}), more than {:.0f}; give an axis a "
+                                               "step (1k:64k:1k, 1k:64k:x2), pair axes with --zip, or split the sweep",
+                                               cases, resolved_.candidate.facts.id, factors, kMostCases));
+  }
+
   Result<void> turn(const Groups& groups, std::size_t group, Position at, Plan& plan) {
     if (group == groups.size()) return add_point(at, plan);
     // An empty axis follows its partner and has one position.
@@ -206,6 +224,7 @@ class DevicePlanner {
   Result<void> add_point(const Position& at, Plan& plan) {
     const Case bare = case_at(resolved_, at);
     Point point;
+    point.cases.reserve(choices_.size());
     std::unordered_set<const KernelInfo*> taken;
     for (const cli::KernelChoice& choice : choices_) {
       Case c = bare;
@@ -217,8 +236,8 @@ class DevicePlanner {
       c.variant = kernel.variant;
       if (excluded(c, options_.axes.exclude) || !taken.insert(&kernel).second) continue;
       fill(c, kernel, choice);
-      // Zipped axes can come back to the same problem.
-      if (keys_.insert(c.key).second) point.cases.push_back(std::move(c));
+      // Zipped axes can come back to the same problem; other positions of the odometer all differ.
+      if (options_.axes.zip.empty() || keys_.insert(c.key).second) point.cases.push_back(std::move(c));
     }
     if (!point.cases.empty()) plan.points.push_back(std::move(point));
     return {};
@@ -234,6 +253,7 @@ class DevicePlanner {
     for (const KernelInfo* kernel : resolved_.candidate.kernels) {
       if (!matches(*kernel, choice)) continue;
       if (first == nullptr) first = kernel;
+      if (!kernels::is_countable(c.problem, kernel->materialises)) continue;  // nothing is asked about such a problem
       if (!kernel->supports(c.problem, c.pass, target(c))) return *kernel;
     }
     ATTNBENCH_ENSURE(first != nullptr, "choices are of kernels that the device has");
@@ -244,25 +264,45 @@ class DevicePlanner {
     const std::string name = choice.variant.empty() ? choice.name : choice.name + ":" + choice.variant;
     c.key = key_of(c, name, options_);
     c.seed = seed_of(c.problem, options_.seed);
+    if (!kernels::is_countable(c.problem, kernel.materialises)) {
+      c.refused_status = "oom_predicted";
+      c.refused_reason = size_reason(kernel, c);
+      return;
+    }
     if (const auto reason = kernel.supports(c.problem, c.pass, target(c))) {
       c.refused_status = "unsupported";
       c.refused_reason = *reason;
       return;
     }
     c.predicted_bytes = predicted_bytes(kernel, c.problem, c.pass, target(c));
+    c.harness_bytes = harness_bytes(resolved_.candidate.facts, c.problem, c.pass, c.cache);
     c.predicted_time_us = predicted_time_us(kernel, c.problem, c.pass, target(c));
-    if (options_.try_oom || fits(kernel, c)) return;
+    c.predicted_flush_us = flush_time_us(resolved_.candidate.facts, c.cache);
+    c.predicted_check_us = check_time_us(resolved_.candidate.facts, c.problem, c.pass);
+    const auto available = available_bytes(resolved_.candidate.facts);
+    if (options_.try_oom || !available || base::saturating_sum({c.predicted_bytes, c.harness_bytes}) <= *available)
+      return;
     c.refused_status = "oom_predicted";
     c.refused_reason = oom_reason(kernel, c);
   }
 
   std::uint64_t needed_bytes(const KernelInfo& kernel, const Case& c) const {
-    return predicted_bytes(kernel, c.problem, c.pass, target(c)) + reserved_bytes(resolved_.candidate.facts, c.cache);
+    return base::saturating_sum({predicted_bytes(kernel, c.problem, c.pass, target(c)),
+                                 harness_bytes(resolved_.candidate.facts, c.problem, c.pass, c.cache)});
   }
 
   bool fits(const KernelInfo& kernel, const Case& c) const {
+    if (!kernels::is_countable(c.problem, kernel.materialises)) return false;
     const auto available = available_bytes(resolved_.candidate.facts);
     return !available || needed_bytes(kernel, c) <= *available;
+  }
+
+  std::string size_reason(const KernelInfo& kernel, const Case& c) const {
+    return fmt::format(
+        "--seq-len {}, --batch {}, --heads {} takes {}, more than any machine has, so that it is not tried "
+        "with --try-oom either; try {}",
+        base::format_count(c.problem.seq_q), base::format_count(c.problem.batch), base::format_count(c.problem.heads),
+        base::format_bytes(nominal_bytes(kernel, c.problem, c.pass)), advice(kernel, c));
   }
 
   std::string oom_reason(const KernelInfo& kernel, const Case& c) const {
@@ -279,7 +319,7 @@ class DevicePlanner {
   std::string advice(const KernelInfo& kernel, const Case& c) const {
     std::string text;
     for (const KernelInfo* other : resolved_.candidate.kernels) {
-      if (other->name == kernel.name || other->supports(c.problem, c.pass, target(c)) || !fits(*other, c)) continue;
+      if (other->name == kernel.name || !fits(*other, c) || other->supports(c.problem, c.pass, target(c))) continue;
       text = fmt::format("--kernels {}", other->name);
       break;
     }
@@ -308,6 +348,7 @@ Result<Plan> make_plan(const SweepOptions& options, std::span<const Candidate> c
     return fail(ErrorKind::kUsage, "the selection is empty: no device; see attnbench list devices");
   }
   if (auto ok = check_kernels(options, candidates); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_timing(options, candidates); !ok) return tl::unexpected(ok.error());
   Plan plan;
   for (const Candidate& candidate : candidates) {
     if (auto ok = DevicePlanner(options, candidate).run(plan); !ok) return tl::unexpected(ok.error());

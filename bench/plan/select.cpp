@@ -48,6 +48,46 @@ std::string ids(std::span<const Candidate> candidates) {
   return text;
 }
 
+/// NAME or NAME:VARIANT, as the parser left it.
+KernelChoice choice_of(const std::string& word) {
+  const std::size_t colon = word.find(':');
+  return {word.substr(0, colon), colon == std::string::npos ? "" : word.substr(colon + 1)};
+}
+
+base::Result<void> check_choice(std::string_view option, const KernelChoice& choice,
+                                std::span<const Candidate> candidates) {
+  const std::vector<std::string_view> known = names(candidates);
+  if (!contains(known, choice.name)) {
+    return fail(ErrorKind::kUsage, fmt::format("{}: {} has no kernel \"{}\"{}", option, ids(candidates), choice.name,
+                                               base::did_you_mean(choice.name, known)));
+  }
+  const std::vector<std::string_view> forms = variants(candidates, choice.name);
+  if (choice.variant.empty() || contains(forms, choice.variant)) return {};
+  return fail(ErrorKind::kUsage,
+              fmt::format("{}: {} on {} has no variant \"{}\"{}", option, choice.name, ids(candidates), choice.variant,
+                          base::did_you_mean(choice.variant, forms)));
+}
+
+/// A variant that a rule names is one of the kernel of that rule, or of some kernel where it names none.
+base::Result<void> check_variant(const ExcludeRule& rule, const std::string& variant,
+                                 std::span<const Candidate> candidates) {
+  std::string named;
+  for (const ExcludeRule::Term& term : rule.terms) {
+    if (term.axis == "kernel") named = choice_of(term.value).name;
+  }
+  std::vector<std::string_view> known;
+  for (const std::string_view name : names(candidates)) {
+    if (!named.empty() && name != named) continue;
+    for (const std::string_view form : variants(candidates, std::string(name))) {
+      if (!contains(known, form)) known.push_back(form);
+    }
+  }
+  if (contains(known, variant)) return {};
+  return fail(ErrorKind::kUsage,
+              fmt::format("--exclude: no kernel {}on {} has a variant \"{}\"{}", named.empty() ? "" : named + " ",
+                          ids(candidates), variant, base::did_you_mean(variant, known)));
+}
+
 bool number_in(std::int64_t number, const std::string& value) {
   const auto interval = parse_interval(value, kTermLimits);
   return interval && interval->low <= number && number <= interval->high;
@@ -55,7 +95,10 @@ bool number_in(std::int64_t number, const std::string& value) {
 
 bool holds(const Case& c, const ExcludeRule::Term& term) {
   const kernels::Problem& p = c.problem;
-  if (term.axis == "kernel") return c.kernel == term.value;
+  if (term.axis == "kernel") {
+    const KernelChoice choice = choice_of(term.value);
+    return c.kernel == choice.name && (choice.variant.empty() || c.variant == choice.variant);
+  }
   if (term.axis == "variant") return c.variant == term.value;
   if (term.axis == "device") return c.device == term.value || c.device.substr(0, c.device.find(':')) == term.value;
   if (term.axis == "dtype") return to_string(p.dtype) == term.value;
@@ -95,23 +138,40 @@ std::vector<KernelChoice> choices_on(const cli::SweepOptions& options, const Can
   return choices;
 }
 
+base::Result<void> check_choices(std::span<const KernelChoice> choices, std::span<const Candidate> candidates) {
+  for (const KernelChoice& choice : choices) {
+    if (auto ok = check_choice("--kernels", choice, candidates); !ok) return ok;
+  }
+  return {};
+}
+
 base::Result<void> check_kernels(const cli::SweepOptions& options, std::span<const Candidate> candidates) {
-  const std::vector<std::string_view> known = names(candidates);
-  for (const KernelChoice& choice : options.axes.kernels) {
-    if (!contains(known, choice.name)) {
-      return fail(ErrorKind::kUsage, fmt::format("--kernels: {} has no kernel \"{}\"{}", ids(candidates), choice.name,
-                                                 base::did_you_mean(choice.name, known)));
-    }
-    const std::vector<std::string_view> forms = variants(candidates, choice.name);
-    if (!choice.variant.empty() && !contains(forms, choice.variant)) {
-      return fail(ErrorKind::kUsage,
-                  fmt::format("--kernels: {} on {} has no variant \"{}\"{}", choice.name, ids(candidates),
-                              choice.variant, base::did_you_mean(choice.variant, forms)));
+  if (auto ok = check_choices(options.axes.kernels, candidates); !ok) return ok;
+  if (options.baseline != cli::SweepOptions{}.baseline) {
+    if (auto ok = check_choice("--baseline", choice_of(options.baseline), candidates); !ok) return ok;
+  }
+  for (const ExcludeRule& rule : options.axes.exclude) {
+    for (const ExcludeRule::Term& term : rule.terms) {
+      if (term.axis == "kernel") {
+        if (auto ok = check_choice("--exclude", choice_of(term.value), candidates); !ok) return ok;
+      } else if (term.axis == "variant") {
+        if (auto ok = check_variant(rule, term.value, candidates); !ok) return ok;
+      }
     }
   }
-  if (options.baseline != cli::SweepOptions{}.baseline && !contains(known, options.baseline)) {
-    return fail(ErrorKind::kUsage, fmt::format("--baseline: {} has no kernel \"{}\"{}", ids(candidates),
-                                               options.baseline, base::did_you_mean(options.baseline, known)));
+  return {};
+}
+
+base::Result<void> check_timing(const cli::SweepOptions& options, std::span<const Candidate> candidates) {
+  const kernels::Timing asked = options.sampling.timing;
+  if (asked == kernels::Timing::kAuto) return {};
+  for (const Candidate& candidate : candidates) {
+    const std::vector<kernels::Timing> known = cli::timings_of(candidate.facts.kind);
+    if (std::find(known.begin(), known.end(), asked) != known.end()) continue;
+    std::string words = "auto";
+    for (const kernels::Timing timing : known) words += fmt::format(" or {}", to_string(timing));
+    return fail(ErrorKind::kUsage,
+                fmt::format("--timing {} does not exist on {}; use {}", to_string(asked), candidate.facts.id, words));
   }
   return {};
 }

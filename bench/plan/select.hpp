@@ -15,8 +15,15 @@ bool matches(const kernels::KernelInfo& kernel, const cli::KernelChoice& choice)
 /// runs_unnamed, once.
 std::vector<cli::KernelChoice> choices_on(const cli::SweepOptions& options, const Candidate& candidate);
 
-/// Every chosen kernel, and a baseline that was asked for, is on some device. Error: kUsage, with the nearest name.
+/// Every choice is of a kernel, and a variant of it, that some device has. Error: kUsage, with the nearest name.
+base::Result<void> check_choices(std::span<const cli::KernelChoice> choices, std::span<const Candidate> candidates);
+
+/// Every chosen kernel, a baseline that was asked for and every kernel of an exclude rule is on some device.
+/// Error: kUsage, with the nearest name.
 base::Result<void> check_kernels(const cli::SweepOptions& options, std::span<const Candidate> candidates);
+
+/// Every device has the clock that was asked for. Error: kUsage, with those that it has.
+base::Result<void> check_timing(const cli::SweepOptions& options, std::span<const Candidate> candidates);
 
 /// Some rule has all its terms true of the case.
 bool excluded(const Case& candidate, std::span<const cli::ExcludeRule> rules);

@@ -9,7 +9,7 @@
 namespace attnbench::run {
 namespace {
 
-constexpr std::array<int, 2> kSignals{SIGINT, SIGTERM};
+constexpr std::array<int, 3> kSignals{SIGINT, SIGTERM, SIGHUP};
 
 volatile std::sig_atomic_t caught = 0;
 std::array<struct sigaction, kSignals.size()> previous;
@@ -27,7 +27,11 @@ InterruptGuard::InterruptGuard() {
   struct sigaction action {};
   action.sa_handler = &on_signal;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &previous[i]);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    sigaction(kSignals[i], &action, &previous[i]);
+    // nohup asks that the end of the terminal is not the end of the program.
+    if (kSignals[i] == SIGHUP && previous[i].sa_handler == SIG_IGN) sigaction(SIGHUP, &previous[i], nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {

@@ -85,6 +85,7 @@ std::vector<reports::Row> PointRun::run(const std::vector<const plan::Case*>& ca
 bool PointRun::fit_together(const std::vector<const plan::Case*>& cases) const {
   double sum = 0;
   for (const plan::Case* c : cases) sum += static_cast<double>(c->predicted_bytes);
+  sum += static_cast<double>(cases.front()->harness_bytes);
   return cases.size() == 1 || sum <= kShareTogether * static_cast<double>(device_.memory_free_bytes());
 }
 
@@ -156,8 +157,8 @@ Result<void> PointRun::check(Lane& lane, const kernels::KernelInfo& kernel) {
   auto outputs = lane.workload->download();
   if (!outputs) return tl::unexpected(outputs.error());
   if (!reference_) reference_ = measure::make_reference(c.problem, c.pass, *inputs_, c.seed, pool_);
-  const measure::Verdict verdict = measure::compare(
-      c.problem, c.pass, *reference_, *outputs, measure::widen_for_logits(kernel.tolerance(c.problem), *reference_));
+  const measure::Bounds bounds = measure::bounds_for(kernel.tolerance(c.problem), measure::largest_lse(*reference_));
+  const measure::Verdict verdict = measure::compare(c.problem, c.pass, *reference_, *outputs, bounds);
   add_verdict(lane.row, verdict);
   if (!verdict.passed()) finish(lane.row, status::kIncorrect, verdict.reason());
   return {};
@@ -166,17 +167,31 @@ Result<void> PointRun::check(Lane& lane, const kernels::KernelInfo& kernel) {
 void PointRun::sample(std::vector<Lane>& lanes) {
   std::vector<kernels::Stopwatch*> stopwatches;
   std::vector<Lane*> timed;
+  const measure::Surroundings world = measure::surroundings(stop_);
   for (Lane& lane : lanes) {
-    if (!lane.stopwatch) continue;
+    if (!lane.stopwatch || !warm_up(lane, world)) continue;
     stopwatches.push_back(lane.stopwatch.get());
     timed.push_back(&lane);
   }
-  const measure::Surroundings world = measure::surroundings(stop_);
   const auto series = measure::take_samples(stopwatches, settings_.sampling, world);
   for (std::size_t i = 0; i < timed.size(); ++i) {
-    timed[i]->row.interleaved = timed.size() > 1 ? static_cast<std::int64_t>(timed.size()) : 0;
+    timed[i]->row.interleaved = static_cast<std::int64_t>(timed.size());
     settle(*timed[i], series[i]);
   }
+}
+
+/// False: the row ended there.
+bool PointRun::warm_up(Lane& lane, const measure::Surroundings& world) {
+  if (!settings_.sampling.sustained) return true;
+  const auto ok = measure::warm_up(*lane.stopwatch, cli::kSustainedS, world);
+  if (ok) {
+    add_note(lane.row, fmt::format("launched for {} s before the first sample", cli::kSustainedS));
+  } else if (ok.error().kind == ErrorKind::kInterrupted) {
+    fail(lane, {ErrorKind::kInterrupted, stop_reason()});
+  } else {
+    fail(lane, ok.error());
+  }
+  return ok.has_value();
 }
 
 void PointRun::settle(Lane& lane, const measure::Series& series) {

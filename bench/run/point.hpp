@@ -51,6 +51,7 @@ class PointRun {
   Lane prepare(const plan::Case& c, const plan::Candidate& candidate);
   base::Result<void> check(Lane& lane, const kernels::KernelInfo& kernel);
   void sample(std::vector<Lane>& lanes);
+  bool warm_up(Lane& lane, const measure::Surroundings& world);
   void settle(Lane& lane, const measure::Series& series);
   void fail(Lane& lane, const base::Error& error);
   bool fit_together(const std::vector<const plan::Case*>& cases) const;

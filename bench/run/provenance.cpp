@@ -55,9 +55,10 @@ reports::Row describe(const plan::Case& c, const kernels::DeviceFacts& device, c
     row.bytes_model = kernels::model_bytes(c.problem, c.pass, kernel->materialises);
     if (*row.bytes_model > 0) row.intensity = *row.flops_model / *row.bytes_model;
   }
-  if (c.predicted_bytes > 0) row.predicted_bytes = static_cast<std::int64_t>(c.predicted_bytes);
+  if (c.predicted_time_us > 0) row.predicted_bytes = static_cast<std::int64_t>(c.predicted_bytes);
   row.command = provenance.command;
   row.seed = static_cast<std::int64_t>(provenance.seed);
+  row.sampling = provenance.sampling;
   row.host = provenance.host.host;
   row.os = provenance.host.os;
   row.governor = provenance.host.governor;
@@ -113,6 +114,7 @@ void add_verdict(reports::Row& row, const measure::Verdict& verdict) {
   row.err_tolerance = worst.tolerance;
   row.err_tensor = worst.tensor;
   row.checked_rows = verdict.checked_rows;
+  add_note(row, verdict.caveat);
 }
 
 void add_peak(reports::Row& row, std::optional<double> peak_gflops) {

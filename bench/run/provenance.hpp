@@ -20,6 +20,7 @@ struct Provenance {
   std::string command;
   std::uint64_t seed = 1;  // of the sweep, as --seed takes it
   HostFacts host;
+  std::string sampling = {};  // the rule, as options
 };
 
 /// Identity, work and provenance of a case; the outcome is empty. `kernel` may be null (a case that was refused).

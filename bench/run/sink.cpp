@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -65,49 +66,72 @@ Result<std::unique_ptr<RowSink>> file_sink(const std::string& path, Serializer s
   if (descriptor < 0) {
     return fail(ErrorKind::kFailed, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
   }
-  return std::make_unique<FileSink>(descriptor, path, std::move(serialize));
+  auto sink = std::make_unique<FileSink>(descriptor, path, std::move(serialize));
+  // A file system without locks gives another error; two runs in one folder are then the user's care.
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return fail(ErrorKind::kUsage, fmt::format("another run is writing to {}; wait until it has ended, or name another "
+                                               "folder with --out",
+                                               path));
+  }
+  return sink;
 }
 
-Result<std::size_t> cut_torn_line(const std::string& path) {
+Result<Tail> read_tail(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail(ErrorKind::kUnreadable, fmt::format("{} cannot be read: {}", path, std::strerror(errno)));
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::size_t newline = bytes.rfind('\n');
-  const std::size_t keep = newline == std::string::npos ? 0 : newline + 1;
-  if (keep == bytes.size()) return std::size_t{0};
-  if (::truncate(path.c_str(), static_cast<off_t>(keep)) != 0) {
-    return fail(ErrorKind::kUnreadable,
-                fmt::format("{} ends in a torn line that cannot be cut: {}", path, std::strerror(errno)));
-  }
-  return bytes.size() - keep;
+  const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
+  return Tail{begin, bytes.substr(begin)};
 }
 
-std::string default_directory() {
+Result<void> cut_tail(const std::string& path, const Tail& tail) {
+  if (::truncate(path.c_str(), static_cast<off_t>(tail.begin)) == 0) return {};
+  return fail(ErrorKind::kFailed,
+              fmt::format("{} ends in a torn line that cannot be cut: {}", path, std::strerror(errno)));
+}
+
+Result<void> finish_tail(const std::string& path) {
+  std::ofstream file(path, std::ios::binary | std::ios::app);
+  file << '\n';
+  file.close();
+  if (file) return {};
+  return fail(ErrorKind::kFailed, fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+}
+
+Result<std::string> make_default_directory() {
   std::string stamp = utc_now();  // 2025-01-31T12:00:00Z
   std::erase(stamp, '-');
   std::erase(stamp, ':');
   const std::string first = fmt::format("{}/{}", cli::kOutRoot, stamp);
   std::string directory = first;
-  std::error_code ignored;
-  for (int i = 2; fs::exists(directory, ignored); ++i) directory = fmt::format("{}-{}", first, i);
-  return directory;
+  std::error_code error;
+  fs::create_directories(cli::kOutRoot, error);
+  for (int i = 2; !error; ++i) {
+    // Made, not looked for: two runs may start in the same second.
+    if (fs::create_directory(directory, error)) return directory;
+    directory = fmt::format("{}-{}", first, i);
+  }
+  return fail(ErrorKind::kFailed, fmt::format("{} cannot be made: {}", directory, error.message()));
 }
 
 Result<void> prepare_directory(const std::string& directory, const std::string& rows_file, bool resume) {
   std::error_code error;
-  const bool has_rows = fs::exists(fs::path(directory) / rows_file, error);
-  if (resume && !has_rows) {
+  if (resume) {
+    if (fs::exists(fs::path(directory) / rows_file, error)) return {};
     return fail(ErrorKind::kUsage, fmt::format("--resume: {} has no {}; name the folder of an earlier sweep with --out",
                                                directory, rows_file));
   }
-  if (!resume && fs::exists(directory, error)) {
-    return fail(ErrorKind::kUsage, fmt::format("--out {} exists already; name another folder, or add --resume to "
-                                               "continue the sweep in it",
-                                               directory));
+  fs::path path = fs::path(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // "runs/"
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (!error && fs::create_directory(path, error)) return {};
+  if (error && !fs::exists(path)) {
+    return fail(ErrorKind::kFailed, fmt::format("--out {} cannot be made: {}", directory, error.message()));
   }
-  fs::create_directories(directory, error);
-  if (error) return fail(ErrorKind::kFailed, fmt::format("--out {} cannot be made: {}", directory, error.message()));
-  return {};
+  return fail(ErrorKind::kUsage, fmt::format("--out {} exists already; name another folder, or add --resume to "
+                                             "continue the sweep in it",
+                                             directory));
 }
 
 }  // namespace attnbench::run

@@ -19,18 +19,29 @@ class RowSink {
 /// A row as one line, without the newline.
 using Serializer = std::function<std::string(const reports::Row&)>;
 
-/// Appends each row to the file and waits until it is on disk.
+/// Appends each row to the file and waits until it is on disk. The file is locked (flock) while the sink lives, so that
+/// two runs do not write the same rows twice.
 ///
-/// Errors  kFailed with the path and the system's reason (a full disk among them)
+/// Errors  kUsage: another run has it locked. kFailed with the path and the system's reason (a full disk among them)
 base::Result<std::unique_ptr<RowSink>> file_sink(const std::string& path, Serializer serialize);
 
-/// Cuts a last line that has no newline, left by a run that was killed while it wrote. Returns the bytes cut.
-///
-/// Errors  kUnreadable: the file cannot be read or cut
-base::Result<std::size_t> cut_torn_line(const std::string& path);
+/// What stands behind the last newline of a file; no text where every line is finished.
+struct Tail {
+  std::size_t begin = 0;  // in the file
+  std::string text;
+};
 
-/// attnbench-out/<UTC time>, e.g. attnbench-out/20250131T120000Z; with -2, -3 ... where that is taken.
-std::string default_directory();
+/// Errors  kUnreadable: the file cannot be read
+base::Result<Tail> read_tail(const std::string& path);
+
+/// Takes the tail away, or gives it the newline that it lacks. Errors  kFailed: the file cannot be written
+base::Result<void> cut_tail(const std::string& path, const Tail& tail);
+base::Result<void> finish_tail(const std::string& path);
+
+/// Makes attnbench-out/<UTC time>, e.g. attnbench-out/20250131T120000Z; with -2, -3 ... where that is taken.
+///
+/// Errors  kFailed: cannot be made
+base::Result<std::string> make_default_directory();
 
 /// Makes a new directory (and its parents) for the rows of a run; with `resume` an existing one is what is wanted.
 ///

@@ -53,7 +53,7 @@ class Blas : public PreparedKernel {
  public:
   Blas(const AttentionArgs& args, CpuDevice& device) : args_(args), p_(args.problem), device_(device) {
     const int threads = device.threads();
-    backward_ = args.dout.data != nullptr;
+    backward_ = args.dq.data != nullptr || args.dk.data != nullptr;  // one of them may be empty
     group_ = p_.kv_heads == 0 ? 1 : p_.heads / p_.kv_heads;
     masked_ = p_.causal || p_.window_left >= 0;
     row_block_ = block_rows(p_.batch * p_.heads, p_.seq_q, threads);

@@ -1,18 +1,24 @@
 // The flash kernel of the CPU backend as the catalog sees it.
+#include <cmath>
 #include <string>
 
 #include "kernels/cpu/flash_job.hpp"
+#include "kernels/cpu/rows.hpp"
 #include "kernels/device/cpu_device.hpp"
 
 namespace attnbench::kernels {
 namespace {
 
-constexpr std::int64_t kMostHeadDim = 256;  // a block of 96 query rows and its scores then still fit a 512 KiB L2
+/// Queries are multiplied by the scale before they meet the keys. Up to here products of inputs up to 2^13 do not
+/// overflow, which would make inf - inf of a sum that saturates.
+constexpr float kMostScale = 0x1p100f;
 
-std::optional<std::string> supports(const Problem& problem, Pass, const Target&) {
-  if (problem.head_dim > kMostHeadDim) {
-    return "flash has head_dim 1 to " + std::to_string(kMostHeadDim) + ", not " + std::to_string(problem.head_dim) +
-           "; try --kernels naive";
+std::optional<std::string> supports(const Problem& problem, Pass pass, const Target& target) {
+  // A block of 96 query rows of kMaxHeadDim and its scores still fit a 512 KiB L2.
+  if (auto reason = cpu_declines(problem, pass, target)) return reason;
+  if (std::fabs(problem.scale) > kMostScale) {
+    return "flash multiplies queries by the scale first, which overflows fp32 beyond a scale of 1.2e30; try --kernels "
+           "naive";
   }
   return std::nullopt;
 }
@@ -99,8 +105,9 @@ base::Result<std::unique_ptr<PreparedKernel>> prepare_flash(const AttentionArgs&
 /// the weights from the saved row statistics with five products per block.
 ///
 /// Shapes   q, o, dout, dq [B, H, Sq, D]   k, v, dk, dv [B, Hkv, Sk, D]   lse [B, H, Sq], natural log; any strides
-/// Needs    D in 1..256; fp32, bf16, fp16 (converted to fp32 while packing); causal, window, grouped-query heads
-/// Memory   see FlashForwardPlan and FlashBackwardPlan: linear in Sq and Sk; 2 floats a row saved for the backward,
+/// Needs    D in 1..256; |scale| <= 2^100; fp32, bf16, fp16 (converted to fp32 while packing); causal, window,
+/// grouped-query heads Memory   see FlashForwardPlan and FlashBackwardPlan: linear in Sq and Sk; 2 floats a row saved
+/// for the backward,
 ///          for bf16 and fp16 also o in fp32
 /// Errors   none at launch; results do not depend on thread timing (dK, dV on the number of threads, when B Hkv is
 ///          below four times it)

@@ -96,14 +96,29 @@ void pack_item(const FlashBackwardJob& job, const BackwardItem& item) {
   std::fill(item.dvalues, item.dvalues + p.seq_k * b.width, 0.0f);
 }
 
-float dot(const float* HWY_RESTRICT x, const float* HWY_RESTRICT y, std::int64_t width) {
-  VF sum = hn::Zero(DF());
-  for (std::int64_t i = 0; i < width; i += lanes()) sum = hn::MulAdd(load_floats(x + i), load_floats(y + i), sum);
-  return hn::GetLane(hn::SumOfLanes(DF(), sum));
+// delta = dO . o of up to a panel of rows. Its terms are added in the order in which multiply() adds those of dP: where
+// a row's weights are 1 and 0, o is a row of V and delta equals dP to the bit, so that dS is 0 however large the scale
+// that it is multiplied by.
+void fill_delta(const BackwardItem& item, std::int64_t width, std::int64_t depth, std::int64_t first,
+                std::int64_t count) {
+  const DF d;
+  const std::int64_t panel = panel_width();
+  float* const dout = item.scores;
+  float* const out = item.dscores;
+  pack_transposed(item.dout + first * width, width, count, depth, dout);
+  pack_transposed(item.query + first * width, width, count, depth, out);
+  for (std::int64_t i = 0; i < panel; i += lanes()) {
+    VF sum = hn::Zero(d);
+    for (std::int64_t k = i; k < depth * panel; k += panel) {
+      sum = hn::MulAdd(load_floats(dout + k), load_floats(out + k), sum);
+    }
+    hn::StoreU(sum, d, dout + i);  // of which only this turn has read column i
+  }
+  std::copy(dout, dout + count, item.delta + first);
 }
 
-// Loads a block of query rows. dO and delta are divided by the row's sum here, so that the weights need not be:
-// P (dP - delta) with P = e / sum is e (dO/sum . V - delta/sum).
+// Loads a block of query rows. dO, and delta with it, are divided by the row's sum here, so that the weights need not
+// be: P (dP - delta) with P = e / sum is e (dO/sum . V - delta/sum).
 QueryBlock load_queries(const FlashBackwardJob& job, const BackwardItem& item, std::int64_t head, std::int64_t first) {
   const FlashBlocks& b = job.plan.blocks;
   const AttentionArgs& args = *job.args;
@@ -111,19 +126,22 @@ QueryBlock load_queries(const FlashBackwardJob& job, const BackwardItem& item, s
   QueryBlock block{head, first, HWY_MIN(b.rows, p.seq_q - first), false};
   const std::int64_t base = (item.batch * p.heads + head) * p.seq_q + first;
   for (std::int64_t row = 0; row < block.rows; ++row) {
-    float* const query = item.query + row * b.width;
     float* const dout = item.dout + row * b.width;
-    const float inverse = job.saved.inverse_sum[base + row];
     item.row_max[row] = job.saved.row_max[base + row];
-    read_row(job.saved.out, item.batch, head, first + row, b.width, query);
+    read_row(job.saved.out, item.batch, head, first + row, b.width, item.query + row * b.width);
     read_row(args.dout, item.batch, head, first + row, b.width, dout);
-    item.delta[row] = dot(query, dout, b.width) * inverse;
-    scale_row(dout, inverse, b.width, dout);
+    scale_row(dout, job.saved.inverse_sum[base + row], b.width, dout);
     pack_row(dout, 1.0f, b.width, b.rows, row, item.dout_b);
+  }
+  for (std::int64_t row = 0; row < block.rows; row += b.isa.panel) {
+    fill_delta(item, b.width, p.head_dim, row, HWY_MIN(b.isa.panel, block.rows - row));
+  }
+  for (std::int64_t row = 0; row < block.rows; ++row) {
+    float* const query = item.query + row * b.width;
     read_row(args.q, item.batch, head, first + row, b.width, query);
     pack_row(query, p.scale, b.width, b.rows, row, item.query_b);
     scale_row(query, p.scale * kLog2E, b.width, query);
-    block.odd = block.odd || is_odd(query, b.width) || is_odd(dout, b.width);
+    block.odd = block.odd || is_odd(query, b.width) || is_odd(item.dout + row * b.width, b.width);
   }
   std::fill(item.dquery, item.dquery + block.rows * b.width, 0.0f);
   return block;

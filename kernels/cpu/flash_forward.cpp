@@ -188,10 +188,11 @@ void forward_item(const FlashForwardJob& job, std::int64_t item, int thread) {
   const FlashBlocks& b = plan.blocks;
   const AttentionArgs& args = *job.args;
   const Problem& p = args.problem;
-  const std::int64_t heads = p.batch * p.heads;
-  // Causal rows see the more keys the later they come: last blocks first. Else a head at a time, for the cache.
-  const std::int64_t q_block = p.causal ? b.q_blocks - 1 - item / heads : item % b.q_blocks;
-  const std::int64_t pair = p.causal ? item % heads : item / b.q_blocks;
+  // A head at a time, so that its packed keys and values stay in the second-level cache. Causal rows see the more keys
+  // the later they come: last blocks first, so that the launch ends with short ones.
+  const std::int64_t pair = item / b.q_blocks;
+  const std::int64_t in_head = item % b.q_blocks;
+  const std::int64_t q_block = p.causal ? b.q_blocks - 1 - in_head : in_head;
   unsigned char* const own = static_cast<unsigned char*>(args.workspace) + plan.scratch +
                              static_cast<std::size_t>(thread) * plan.scratch_bytes;
   ForwardBlock block{};

@@ -95,8 +95,9 @@ FlashBackwardPlan plan_flash_backward(const Problem& p, int threads, const Flash
   for (std::size_t* block : {&plan.query, &plan.query_b, &plan.dout, &plan.dout_b, &plan.dquery}) {
     *block = own.take(b.rows * b.width);
   }
-  plan.scores = own.take(std::max(b.rows * b.keys, isa.panel * b.width));  // also the rows of a panel being packed
-  plan.dscores = own.take(b.rows * b.keys);
+  // Also the rows of a panel being packed, and a panel each of dO and o while delta is computed.
+  plan.scores = own.take(std::max(b.rows * b.keys, isa.panel * b.width));
+  plan.dscores = own.take(std::max(b.rows * b.keys, isa.panel * b.width));
   plan.state = own.take(2 * b.rows);
   plan.ranges = own.take(2 * (b.rows + b.keys), sizeof(std::int32_t));
   plan.scratch_bytes = own.bytes();

@@ -16,9 +16,10 @@ using base::fail;
 using base::Result;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::size_t kAlignment = 256;                     // what Device::allocate promises
-constexpr std::size_t kLeastFlushBytes = 64 * 1024 * 1024;  // where the cache size is unknown or small
-constexpr std::size_t kFlushBlockBytes = 256 * 1024;        // handed to one thread at a time
+constexpr std::size_t kAlignment = 256;                       // what Device::allocate promises
+constexpr std::uint64_t kLeastFlushBytes = 64 * 1024 * 1024;  // where the cache size is unknown or small
+constexpr std::uint64_t kFlushShareOfFree = 10;               // one part in
+constexpr std::size_t kFlushBlockBytes = 256 * 1024;          // handed to one thread at a time
 
 struct FreeMemory {
   void operator()(unsigned char* data) const { std::free(data); }
@@ -70,7 +71,7 @@ struct CpuDevice::Flush {
   std::size_t bytes = 0;
   unsigned char value = 0;
 
-  /// Leaves nothing of a kernel's tensors in the last-level cache: writes every line of a buffer twice its size.
+  /// Leaves nothing of a kernel's tensors in the last-level cache: writes every line of a buffer larger than it.
   void run(ThreadPool& pool) {
     ++value;
     const auto blocks = static_cast<std::int64_t>((bytes + kFlushBlockBytes - 1) / kFlushBlockBytes);
@@ -86,9 +87,10 @@ namespace {
 /// steady_clock around the call; `flush` runs before it when the cache is to be cold.
 class CpuStopwatch : public Stopwatch {
  public:
-  CpuStopwatch(Launch launch, Launch flush, std::uint64_t flush_bytes)
+  CpuStopwatch(Launch launch, Launch flush, std::uint64_t flush_bytes, std::string note = {})
       : launch_(std::move(launch)), flush_(std::move(flush)) {
     info_.timing = Timing::kWall;
+    info_.note = std::move(note);
     info_.flush_bytes = flush_bytes;
     info_.overhead_us = empty_sample_us();
   }
@@ -128,6 +130,12 @@ class CpuStopwatch : public Stopwatch {
 };
 
 }  // namespace
+
+std::uint64_t cpu_flush_bytes(std::uint64_t last_level_cache_bytes, std::uint64_t memory_free_bytes) {
+  const std::uint64_t wanted = std::max(kLeastFlushBytes, 2 * last_level_cache_bytes);
+  if (memory_free_bytes == 0) return wanted;
+  return std::min(wanted, std::max<std::uint64_t>(kFlushBlockBytes, memory_free_bytes / kFlushShareOfFree));
+}
 
 DeviceFacts cpu_facts() {
   const HostProcessor processor = read_host_processor("", affinity_cores());
@@ -194,18 +202,24 @@ Result<std::unique_ptr<Stopwatch>> CpuDevice::stopwatch(Launch launch, const Sam
   }
   if (spec.cache == CacheState::kHot) return std::make_unique<CpuStopwatch>(std::move(launch), Launch{}, 0);
   if (!flush_) {
-    const std::size_t wanted = std::max<std::size_t>(kLeastFlushBytes, 2 * facts_.last_level_cache_bytes);
+    const std::size_t wanted = cpu_flush_bytes(facts_.last_level_cache_bytes, facts_.memory_free_bytes);
     auto data = raw_allocate(wanted);
     if (!data) return tl::unexpected(data.error());
     flush_ = std::make_unique<Flush>();
     flush_->data.reset(static_cast<unsigned char*>(*data));
     flush_->bytes = wanted;
+    flush_->run(*pool_);  // the first touch of the pages, outside the time of any row
   }
   Launch flush = [this] {
     flush_->run(*pool_);
     return Result<void>{};
   };
-  return std::make_unique<CpuStopwatch>(std::move(launch), std::move(flush), flush_->bytes);
+  std::string note;
+  if (flush_->bytes < facts_.last_level_cache_bytes) {
+    note = "the cache was flushed with " + in_gib(flush_->bytes) +
+           ", a tenth of the free memory; the system tells of " + in_gib(facts_.last_level_cache_bytes) + " of it";
+  }
+  return std::make_unique<CpuStopwatch>(std::move(launch), std::move(flush), flush_->bytes, std::move(note));
 }
 
 std::unique_ptr<MemoryProbe> CpuDevice::memory_probe() { return std::make_unique<CpuMemoryProbe>(); }

@@ -11,8 +11,13 @@ namespace attnbench::kernels {
 /// Facts read from /proc and /sys; touches nothing else.
 DeviceFacts cpu_facts();
 
+/// Bytes that are written before a cold sample: twice the last-level cache, at least 64 MiB (caches that the system
+/// does not tell of), at most a tenth of the free memory (a virtual machine is told of the cache of its whole host). 0
+/// free bytes are not known.
+std::uint64_t cpu_flush_bytes(std::uint64_t last_level_cache_bytes, std::uint64_t memory_free_bytes);
+
 /// Memory from aligned_alloc, first touched by nobody; stopwatch = steady_clock around the call; cold = a buffer of
-/// twice the last-level cache is written by all threads before each sample.
+/// cpu_flush_bytes is written by all threads before each sample.
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads);

@@ -240,7 +240,7 @@ class CudaStopwatch : public Stopwatch {
   int flush_value_ = 0;
   CudaGraphExec replay_;
   std::optional<double> clock_mhz_;
-  bool throttled_ = false;
+  std::optional<bool> throttled_;
   SteadyClock::time_point last_reading_{};
 };
 

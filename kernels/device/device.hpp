@@ -81,7 +81,7 @@ struct SampleSpec {
 struct Sample {
   double time_us = 0;
   std::optional<double> clock_mhz;  // SM clock during the sample, where it can be read
-  bool throttled = false;           // the device reported a power or thermal limit during the sample
+  std::optional<bool> throttled;    // whether a power or thermal limit held the device back, where it can tell
 };
 
 /// How the stopwatch measures; constant over its life, goes into the row.

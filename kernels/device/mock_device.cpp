@@ -76,6 +76,10 @@ base::Result<void> MockDevice::fill_bytes(void* target, unsigned char value, std
 }
 
 base::Result<std::unique_ptr<Stopwatch>> MockDevice::stopwatch(Launch launch, const SampleSpec& spec) {
+  if (spec.timing != Timing::kAuto && spec.timing != Timing::kDeclared) {
+    return base::fail(base::ErrorKind::kUsage, "timing " + std::string(to_string(spec.timing)) +
+                                                   " does not exist on the mock device; use auto or declared");
+  }
   declared_us_ = 0;
   wait_ = {};
   if (auto ok = launch(); !ok) return tl::unexpected(ok.error());

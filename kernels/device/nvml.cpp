@@ -97,10 +97,10 @@ std::optional<std::uint64_t> NvmlDevice::memory_free_bytes() const {
   return info.free;
 }
 
-bool NvmlDevice::throttled() const {
+std::optional<bool> NvmlDevice::throttled() const {
   unsigned long long reasons = 0;
   const Library& l = library();
-  if (device_ == nullptr || l.reasons == nullptr || l.reasons(device_, &reasons) != kSuccess) return false;
+  if (device_ == nullptr || l.reasons == nullptr || l.reasons(device_, &reasons) != kSuccess) return std::nullopt;
   return (reasons & kThrottleMask) != 0;
 }
 

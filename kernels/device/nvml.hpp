@@ -17,8 +17,8 @@ class NvmlDevice {
   std::optional<double> sm_clock_max_mhz() const;
   std::optional<double> power_limit_w() const;
   std::optional<std::uint64_t> memory_free_bytes() const;
-  /// A power cap, a thermal limit or a slowdown holds the clock down at this moment; false where unknown.
-  bool throttled() const;
+  /// A power cap, a thermal limit or a slowdown holds the clock down at this moment.
+  std::optional<bool> throttled() const;
 
  private:
   void* device_ = nullptr;

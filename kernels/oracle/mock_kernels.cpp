@@ -18,10 +18,13 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
-enum class Fate : std::uint8_t { kRight, kIncorrect, kFailed, kLost, kSleepy };
+enum class Fate : std::uint8_t { kRight, kIncorrect, kFailed, kLost, kSleepy, kSlow };
 
 /// A sample of the sleepy kernel: a moment to a person, and what it declares is next to nothing of a time limit.
 constexpr std::chrono::milliseconds kSleep{20};
+
+/// What every launch of the slow kernel declares beside its products, so that it is slow at any size.
+constexpr double kSlowUs = 60e6;
 
 /// The declared time of a mock kernel, microseconds: 10 + pairs * D * batch * heads / rate per pass, the backward 2.5
 /// times that, with a rate of 1e5 (naive), 2e5 (blas) or 4e5 (flash) products per microsecond.
@@ -78,6 +81,7 @@ class MockKernel : public PreparedKernel {
     if (pass == Pass::kFwd) forward();
     if (pass == Pass::kBwd) backward();
     if (fate_ == Fate::kSleepy) device_.wait_in_samples(kSleep);
+    if (fate_ == Fate::kSlow) device_.add_time_us(kSlowUs);
     device_.add_time_us(mock_time_us(args_.problem, pass, products_per_us_));
     return {};
   }
@@ -212,9 +216,8 @@ const KernelInfo& mock_lost() {
 }
 
 const KernelInfo& mock_slow() {
-  // One product a microsecond: minutes of declared time for anything of size.
-  static const KernelInfo info =
-      mock_kernel<Fate::kRight, 1>("slow", "right, declares minutes: meets every time limit", false);
+  static const KernelInfo info = mock_kernel<Fate::kSlow, 1>(
+      "slow", "right, declares a minute and more for a launch: status timeout below a --time-limit of 6s", false);
   return info;
 }
 

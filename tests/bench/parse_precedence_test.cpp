@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
 
 #include "bench/cli/option_table.hpp"
@@ -79,6 +78,14 @@ TEST_F(Precedence, AMistypedVariableIsRefusedWithTheNearest) {
   EXPECT_THAT(message("ATTNBENCH_seq_len", {"sweep"}), HasSubstr("did you mean ATTNBENCH_SEQ_LEN?"));
 }
 
+TEST_F(Precedence, TwoVariablesOfOneOptionAreRefused) {
+  config("");
+  const auto command = run({"sweep"}, {{"ATTNBENCH_KERNEL", "naive"}, {"ATTNBENCH_KERNELS", "flash"}});
+  ASSERT_FALSE(command);
+  EXPECT_THAT(command.error().message, HasSubstr("ATTNBENCH_KERNELS and ATTNBENCH_KERNEL are one option"));
+  EXPECT_TRUE(run({"sweep"}, {{"ATTNBENCH_KERNEL", "naive"}, {"ATTNBENCH_KERNELS", ""}}));
+}
+
 TEST_F(Precedence, VariablesOfOtherVerbsAndOfTheScriptsAreKnown) {
   config("");
   for (const char* name : {"ATTNBENCH_CSV", "ATTNBENCH_KERNEL", "ATTNBENCH_CUDA", "ATTNBENCH_CMAKE_ARGS",
@@ -88,15 +95,26 @@ TEST_F(Precedence, VariablesOfOtherVerbsAndOfTheScriptsAreKnown) {
   }
 }
 
+/// The variables of this program that a script reads: $NAME, ${NAME}, environ["NAME"] or environ.get("NAME").
+std::set<std::string> variables_in(const std::string& text) {
+  std::set<std::string> found;
+  for (const std::string before : {"$", "${", "environ[\"", "environ.get(\""}) {
+    const std::string start = before + "ATTNBENCH_";
+    for (std::size_t at = text.find(start); at != std::string::npos; at = text.find(start, at + 1)) {
+      const std::size_t name = at + before.size();
+      const std::size_t end = text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", name);
+      found.insert(text.substr(name, end - name));
+    }
+  }
+  return found;
+}
+
 TEST_F(Precedence, EveryVariableThatTheScriptsReadIsKnown) {
-  const std::regex name(R"re(\$\{?(ATTNBENCH_[A-Z_]+)|environ(?:\.get\(|\[)"(ATTNBENCH_[A-Z_]+))re");
   std::set<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(ATTNBENCH_SOURCE_DIR "/scripts")) {
     std::ifstream file(entry.path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});
-    for (std::sregex_iterator it(text.begin(), text.end(), name), end; it != end; ++it) {
-      found.insert((*it)[1].matched ? (*it)[1].str() : (*it)[2].str());
-    }
+    found.merge(variables_in(text));
   }
   EXPECT_THAT(found, testing::IsSupersetOf({"ATTNBENCH_CUDA", "ATTNBENCH_CMAKE_ARGS"}));
   for (const std::string& each : found) {

@@ -164,6 +164,21 @@ TEST(Parse, WhatIsMissingIsSaid) {
   EXPECT_THAT(refusal({"sweep", "--resume"}), HasSubstr("--out DIR"));
 }
 
+TEST(Parse, AScaleIsANormalNumberInFp32) {
+  for (const char* scale : {"1e39", "1e-39", "1e-46", "0", "-1", "3.5e38"}) {
+    EXPECT_FALSE(parse(std::vector<std::string>{"sweep", "--scale", scale}, {})) << scale;
+  }
+  for (const char* scale : {"3.4e38", "1.2e-38", "0.125"}) {
+    EXPECT_TRUE(parse(std::vector<std::string>{"sweep", "--scale", scale}, {})) << scale;
+  }
+}
+
+TEST(Parse, LengthsAndBatchMayBeZero) {
+  EXPECT_TRUE(parse(std::vector<std::string>{"sweep", "--seq-len", "0,5", "--seq-len-k", "0", "--batch", "0"}, {}));
+  EXPECT_FALSE(parse(std::vector<std::string>{"sweep", "--heads", "0"}, {}));
+  EXPECT_FALSE(parse(std::vector<std::string>{"sweep", "--seq-len", "0:4k:x2"}, {}));
+}
+
 TEST(Parse, AWrongValueIsShownWithACaret) {
   EXPECT_EQ(refusal({"sweep", "--seq-len", "4k:256"}),
             "--seq-len: the range is reversed: it ends at 256, below its start 4k\n"
@@ -177,11 +192,32 @@ TEST(Parse, AWrongValueIsShownWithACaret) {
   }
 }
 
+TEST(Parse, ABaselineKeepsItsVariant) {
+  EXPECT_EQ(sweep({"--baseline", "cublas"}).baseline, "blas");
+  EXPECT_EQ(sweep({"--baseline", "flash:highway"}).baseline, "flash:highway");
+  const auto report = parse_words({"report", "run", "--baseline", "onednn:onednn"});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(std::get<ReportOptions>(*report).baseline, "blas:onednn");
+}
+
+TEST(Parse, ASeedIsWhatARowCanHold) {
+  EXPECT_EQ(sweep({"--seed", "0"}).seed, 0u);
+  EXPECT_EQ(sweep({"--seed", "9223372036854775807"}).seed, 9223372036854775807u);
+  for (const char* seed : {"9223372036854775808", "18446744073709551615", "18446744073709551616", "1.0", ""}) {
+    EXPECT_THAT(refusal({"sweep", std::string("--seed=") + seed}), HasSubstr("--seed")) << seed;
+  }
+}
+
 TEST(Parse, OptionsThatExcludeEachOtherAreRefused) {
   EXPECT_THAT(refusal({"sweep", "--csv", "-", "--json", "-"}),
               HasSubstr("--csv and --json both write to standard output"));
   EXPECT_THAT(refusal({"report", "x", "--md", "-", "--gbench-json", "-"}), HasSubstr("both write to standard output"));
   EXPECT_THAT(refusal({"sweep", "--csv", "a", "--md", "a"}), HasSubstr("both write to a"));
+  EXPECT_THAT(refusal({"sweep", "--csv", "a", "--json", "./a"}), HasSubstr("--csv and --json both write to a"));
+  EXPECT_THAT(refusal({"report", "x", "--md", "no/../a", "--json", "a"}), HasSubstr("--json and --md both write"));
+  EXPECT_THAT(refusal({"sweep", "--out", "d", "--csv", "d/rows.jsonl"}), HasSubstr("over the rows"));
+  EXPECT_TRUE(parse_words({"sweep", "--csv", "/dev/null", "--json", "/dev/null"}));
+  EXPECT_TRUE(parse_words({"sweep", "--csv", "a", "--json", "b", "--md", "-", "--out", "d"}));
   EXPECT_THAT(refusal({"sweep", "--min-samples", "9", "--max-samples", "3"}), HasSubstr("--max-samples 9"));
 }
 

@@ -58,6 +58,25 @@ TEST(Exclude, ReadsRulesOfTerms) {
   EXPECT_EQ((*rules)[0].terms[1].value, "8k:64k");
 }
 
+TEST(Exclude, AKernelKeepsItsVariant) {
+  EXPECT_EQ((*parse_exclude("kernel=cublas:onednn"))[0].terms[0].value, "blas:onednn");
+}
+
+TEST(Exclude, AValueThatNoPointCanHaveIsRefused) {
+  EXPECT_EQ(parse_exclude("cache=both").error().position, 6u);
+  EXPECT_EQ(parse_exclude("cache=both").error().hint, "one of cold, hot");
+  EXPECT_EQ(parse_exclude("cache=hto").error().hint, "hot");
+  EXPECT_EQ(parse_exclude("device=nosuch").error().position, 7u);
+  EXPECT_EQ(parse_exclude("kernel=naive,device=cdua").error().hint, "cuda");
+  EXPECT_EQ(parse_exclude("device=cuda:x").error().position, 11u);
+  EXPECT_EQ(parse_exclude("device=cuda:").error().position, 11u);
+  EXPECT_EQ(parse_exclude("seq_len=none").error().position, 8u);
+  EXPECT_EQ(parse_exclude("seq_len=-1").error().position, 8u);
+  for (const char* right : {"cache=cold", "device=cpu", "device=cuda:1", "window=none", "window=-1", "threads=0"}) {
+    EXPECT_TRUE(parse_exclude(right)) << right;
+  }
+}
+
 TEST(Exclude, AMistakeHasItsPosition) {
   EXPECT_EQ(parse_exclude("kernel=naive,seqlen=8k").error().position, 13u);
   EXPECT_EQ(parse_exclude("kernel=naive,seqlen=8k").error().hint, "seq_len");

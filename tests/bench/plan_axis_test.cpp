@@ -123,6 +123,11 @@ TEST(Interval, TakesANumberOrTwoBounds) {
   ASSERT_TRUE(two);
   EXPECT_EQ(two->low, 8192);
   EXPECT_EQ(two->high, 65536);
+  const auto none = parse_interval("none", kTermLimits);
+  ASSERT_TRUE(none);
+  EXPECT_EQ(none->low, -1);
+  EXPECT_EQ(none->high, -1);
+  EXPECT_FALSE(parse_interval("none", {}));
   EXPECT_EQ(parse_interval("64k:8k", kTermLimits).error().position, 4u);
   EXPECT_EQ(parse_interval("8k,9k", kTermLimits).error().position, 2u);
 }

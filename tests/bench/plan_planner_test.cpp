@@ -1,101 +1,14 @@
 // Plans over invented devices and kernels whose answers are known.
 #include <gmock/gmock.h>
 
-#include <array>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "bench/plan/plan.hpp"
-#include "bench/plan/predict.hpp"
-#include "kernels/work.hpp"
+#include "tests/bench/plan_case.hpp"
 
 namespace attnbench::plan {
 namespace {
-
-using cli::SweepOptions;
-using kernels::DeviceKind;
-using kernels::Dtype;
-using kernels::Footprint;
-using kernels::KernelInfo;
-using kernels::Pass;
-using kernels::Problem;
-using kernels::Target;
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-std::optional<std::string> anything(const Problem&, Pass, const Target&) { return std::nullopt; }
-std::optional<std::string> only_head_dim_64(const Problem& p, Pass, const Target&) {
-  if (p.head_dim == 64) return std::nullopt;
-  return "head_dim must be 64";
-}
-Footprint no_scratch(const Problem&, Pass, const Target&) { return {}; }
-/// One fp32 score matrix per head to work on, kept for the backward.
-Footprint scores(const Problem& p, Pass pass, const Target&) {
-  const auto bytes = static_cast<std::size_t>(4 * p.batch * p.heads * p.seq_q * p.seq_k);
-  return {bytes, pass == Pass::kFwd ? 0 : bytes};
-}
-
-KernelInfo make(std::string_view name, std::string_view variant, bool materialises, decltype(&anything) supports,
-                decltype(&no_scratch) footprint, DeviceKind device = DeviceKind::kCpu) {
-  KernelInfo info;
-  info.name = name;
-  info.variant = variant;
-  info.device = device;
-  info.materialises = materialises;
-  info.supports = supports;
-  info.footprint = footprint;
-  info.tolerance = kernels::default_tolerance;
-  return info;
-}
-
-const KernelInfo kNaive = make("naive", "plain", true, anything, scores);
-const KernelInfo kFast = make("flash", "fast", false, only_head_dim_64, no_scratch);
-const KernelInfo kWide = make("flash", "wide", false, anything, no_scratch);
-const KernelInfo kPicky = make("picky", "one", false, only_head_dim_64, no_scratch);
-const KernelInfo kGpuNaive = make("naive", "gpu", true, anything, scores, DeviceKind::kCuda);
-const std::array<const KernelInfo*, 4> kCpuKernels{&kNaive, &kFast, &kWide, &kPicky};
-const std::array<const KernelInfo*, 1> kGpuKernels{&kGpuNaive};
-
-Candidate cpu() {
-  Candidate candidate;
-  candidate.facts.kind = DeviceKind::kCpu;
-  candidate.facts.id = "cpu";
-  candidate.facts.name = "a processor of this very machine";
-  candidate.facts.cores = 2;
-  candidate.facts.memory_free_bytes = std::uint64_t{1} << 30;
-  candidate.facts.last_level_cache_bytes = std::uint64_t{1} << 20;
-  candidate.kernels = kCpuKernels;
-  return candidate;
-}
-
-Candidate gpu() {
-  Candidate candidate = cpu();
-  candidate.facts.kind = DeviceKind::kCuda;
-  candidate.facts.id = "cuda:0";
-  candidate.kernels = kGpuKernels;
-  return candidate;
-}
-
-std::vector<Case> cases_of(const Plan& plan) {
-  std::vector<Case> cases;
-  for (const Point& point : plan.points) cases.insert(cases.end(), point.cases.begin(), point.cases.end());
-  return cases;
-}
-
-Plan plan_of(const SweepOptions& options, const std::vector<Candidate>& candidates = {cpu()}) {
-  auto plan = make_plan(options, candidates);
-  EXPECT_TRUE(plan) << plan.error().message;
-  return plan ? *plan : Plan{};
-}
-
-std::string message_of(const SweepOptions& options, const std::vector<Candidate>& candidates = {cpu()}) {
-  const auto plan = make_plan(options, candidates);
-  EXPECT_FALSE(plan);
-  if (plan) return "";
-  EXPECT_EQ(plan.error().kind, base::ErrorKind::kUsage);
-  return plan.error().message;
-}
 
 TEST(Planner, DefaultsAreTheReferenceGridOverEveryKernelName) {
   const Plan plan = plan_of({});
@@ -199,6 +112,56 @@ TEST(Planner, ExcludeLeavesOutWhatMatchesEveryTerm) {
   EXPECT_THAT(message_of(options), HasSubstr("selection is empty"));
 }
 
+TEST(Planner, ExcludeCanNameAVariant) {
+  SweepOptions options;
+  options.axes.kernels = {{"flash", "fast"}, {"flash", "wide"}};
+  options.axes.d_model = {64};
+  options.axes.exclude = {{{{"kernel", "flash:wide"}}}};
+  const auto left = cases_of(plan_of(options));
+  EXPECT_EQ(left.size(), 6u);
+  for (const Case& c : left) EXPECT_EQ(c.variant, "fast");
+}
+
+TEST(Planner, ExcludeAndBaselineNameKernelsThatAreThere) {
+  SweepOptions options;
+  const auto excluding = [&](const std::vector<cli::ExcludeRule::Term>& terms) {
+    options.axes.exclude = {{terms}};
+    return message_of(options);
+  };
+  EXPECT_THAT(excluding({{"kernel", "flsh"}}),
+              HasSubstr("--exclude: cpu has no kernel \"flsh\"; did you mean \"flash\"?"));
+  EXPECT_THAT(excluding({{"kernel", "naive:nosuch"}}),
+              HasSubstr("naive on cpu has no variant \"nosuch\"; known: plain"));
+  EXPECT_THAT(excluding({{"variant", "plian"}}), HasSubstr("variant \"plian\"; did you mean \"plain\"?"));
+  EXPECT_THAT(excluding({{"kernel", "naive"}, {"variant", "fast"}}), HasSubstr("known: plain"));
+  options.axes.exclude = {{{{"variant", "fast"}}}};
+  EXPECT_FALSE(plan_of(options).points.empty());
+  options.baseline = "naive:plain";
+  EXPECT_FALSE(plan_of(options).points.empty());
+  options.baseline = "naive:plian";
+  EXPECT_THAT(message_of(options),
+              HasSubstr("--baseline: naive on cpu has no variant \"plian\"; did you mean \"plain\"?"));
+}
+
+TEST(Planner, AClockThatADeviceDoesNotHaveIsRefused) {
+  SweepOptions options;
+  options.axes.kernels = {{"naive", ""}};
+  const auto message = [&](kernels::Timing timing, const std::vector<Candidate>& candidates) {
+    options.sampling.timing = timing;
+    return message_of(options, candidates);
+  };
+  EXPECT_THAT(message(kernels::Timing::kGraph, {cpu()}),
+              HasSubstr("--timing graph does not exist on cpu; use auto or wall"));
+  EXPECT_THAT(message(kernels::Timing::kDeclared, {cpu()}), HasSubstr("use auto or wall"));
+  EXPECT_THAT(message(kernels::Timing::kWall, {gpu()}),
+              HasSubstr("does not exist on cuda:0; use auto or events or graph"));
+  EXPECT_THAT(message(kernels::Timing::kEvents, {gpu(), cpu()}), HasSubstr("on cpu"));
+  for (const kernels::Timing timing : {kernels::Timing::kAuto, kernels::Timing::kEvents, kernels::Timing::kGraph}) {
+    options.sampling.timing = timing;
+    EXPECT_FALSE(plan_of(options, {gpu()}).points.empty());
+  }
+}
+
 TEST(Planner, AnExcludedShapeNeedNotBePossible) {
   SweepOptions options;
   options.axes.heads = {1, 5};
@@ -243,46 +206,6 @@ TEST(Planner, TheSameKernelIsNotPlannedTwiceInAPoint) {
   options.axes.d_model = {64};
   options.axes.kernels = {{"flash", ""}, {"flash", "fast"}, {"flash", "wide"}};
   for (const Point& point : plan_of(options).points) EXPECT_EQ(point.cases.size(), 2u);
-}
-
-TEST(Planner, PredictsTensorsSavedAndScratch) {
-  SweepOptions options;
-  options.axes.d_model = {16};
-  options.axes.seq_len = {256};
-  options.axes.kernels = {{"naive", ""}};
-  const std::vector<Case> cases = cases_of(plan_of(options));
-  const std::uint64_t matrix = std::uint64_t{4} * 8 * 256 * 256;
-  EXPECT_EQ(cases[0].predicted_bytes, kernels::tensor_bytes(cases[0].problem, Pass::kFwd) + matrix);
-  EXPECT_EQ(cases[1].predicted_bytes, kernels::tensor_bytes(cases[1].problem, Pass::kBwd) + 2 * matrix);
-  EXPECT_GT(cases[0].predicted_time_us, 0);
-}
-
-TEST(Planner, WhatDoesNotFitIsRefusedWithTheFiguresAndAWayOut) {
-  SweepOptions options;
-  options.axes.d_model = {64};
-  options.axes.seq_len = {16384};
-  options.axes.pass = {Pass::kFwd};
-  options.axes.kernels = {{"naive", ""}, {"flash", ""}};
-  std::vector<Case> cases = cases_of(plan_of(options));
-  ASSERT_EQ(cases.size(), 2u);
-  EXPECT_EQ(cases[0].refused_status, "oom_predicted");
-  EXPECT_EQ(cases[0].refused_reason,
-            "--seq-len 16k needs 8.13 GiB, 8.00 GiB of it scores, on cpu (1.00 GiB free); try --kernels flash or "
-            "--seq-len 4k");
-  EXPECT_EQ(cases[1].refused_status, "");
-  options.try_oom = true;
-  cases = cases_of(plan_of(options));
-  EXPECT_EQ(cases[0].refused_status, "");
-  EXPECT_GT(cases[0].predicted_bytes, std::uint64_t{8} << 30);
-}
-
-TEST(Planner, NothingIsRefusedForSizeWhereFreeMemoryIsUnknown) {
-  Candidate candidate = cpu();
-  candidate.facts.memory_free_bytes = 0;
-  SweepOptions options;
-  options.axes.seq_len = {65536};
-  options.axes.kernels = {{"naive", ""}};
-  for (const Case& c : cases_of(plan_of(options, {candidate}))) EXPECT_EQ(c.refused_status, "");
 }
 
 TEST(Planner, ADeviceBringsItsDtypesAndHasNoHostThreads) {

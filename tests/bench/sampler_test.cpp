@@ -37,13 +37,15 @@ class ScriptedStopwatch : public kernels::Stopwatch {
     kernels::Sample sample;
     sample.time_us = times_us_[taken_++ % times_us_.size()];
     sample.throttled = throttled;
-    script_.now_s += sample.time_us * 1e-6 + cost_s_;
+    if (!stands_still) script_.now_s += sample.time_us * 1e-6 + cost_s_;
     return sample;
   }
-  kernels::StopwatchInfo info() const override { return {}; }
+  kernels::StopwatchInfo info() const override { return {timing, 1, 0, {}, {}, {}}; }
 
   std::size_t fail_at = static_cast<std::size_t>(-1);
-  bool throttled = false;
+  std::optional<bool> throttled;
+  kernels::Timing timing = kernels::Timing::kWall;
+  bool stands_still = false;  // no time passes in the world
 
  private:
   Script& script_;
@@ -187,6 +189,11 @@ TEST(Sampler, CountsThrottledSamples) {
   cli::Sampling sampling;
   sampling.samples_max = 7;
   EXPECT_EQ(sample({&hot}, sampling, script)[0].throttled, 7);
+  ScriptedStopwatch cool(script, 'c', {10});
+  cool.throttled = false;
+  EXPECT_EQ(sample({&cool}, sampling, script)[0].throttled, 0);
+  ScriptedStopwatch blind(script, 'b', {10});
+  EXPECT_FALSE(sample({&blind}, sampling, script)[0].throttled.has_value());
 }
 
 TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
@@ -196,14 +203,23 @@ TEST(Sampler, WarmsUpForTheTimeAskedAndAtLeastOnce) {
   EXPECT_EQ(script.order, "w");
   EXPECT_TRUE(warm_up(watch, 0.35, script.world()).has_value());
   EXPECT_EQ(script.order, "wwwww");
+  ScriptedStopwatch declared(script, 'd', {1e5});
+  declared.timing = kernels::Timing::kDeclared;
+  declared.stands_still = true;
+  EXPECT_TRUE(warm_up(declared, 0.35, script.world()).has_value());
+  EXPECT_EQ(script.order, "wwwwwdddd");
   script.stop = true;
   EXPECT_EQ(warm_up(watch, 1, script.world()).error().kind, base::ErrorKind::kInterrupted);
 }
 
 TEST(Stopping, TakesNoDecisionBelowTheLeastNumberOfSamples) {
-  const std::vector<double> two{1, 1};
-  EXPECT_FALSE(should_stop({two, 29}, {}).has_value());
-  EXPECT_EQ(should_stop({two, 31}, {}), StopReason::kTimeout);
+  EXPECT_FALSE(should_stop({std::vector<double>(2, 14.5e6), 29}, {}).has_value());
+  EXPECT_EQ(should_stop({std::vector<double>(2, 15.5e6), 31}, {}), StopReason::kTimeout);
+}
+
+TEST(Stopping, TakesTheLeastSamplesHoweverLongTheFlushes) {
+  EXPECT_FALSE(should_stop({std::vector<double>(2, 36.0), 100}, {}).has_value());
+  EXPECT_EQ(should_stop({std::vector<double>(3, 36.0), 150}, {}), StopReason::kTimeLimit);
 }
 
 TEST(Stopping, AnswersTheLargestNumberFirst) {

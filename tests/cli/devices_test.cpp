@@ -119,7 +119,7 @@ TEST_F(Devices, ThePlanIsPrintedWithItsRefusalsAndTotals) {
   ASSERT_TRUE(plan) << plan.error().message;
   const std::string text = plan_table(*plan, options, *devices);
   EXPECT_THAT(text, HasSubstr("naive:plain"));
-  EXPECT_THAT(text, HasSubstr("oom_predicted: --seq-len 16k needs 8.13 GiB"));
+  EXPECT_THAT(text, HasSubstr("oom_predicted: --seq-len 16k needs 8.31 GiB"));
   EXPECT_THAT(text, HasSubstr("unsupported: head_dim must be 64 or less"));
   EXPECT_THAT(text, HasSubstr("4 cases in 4 points, 3 refused"));
   EXPECT_THAT(text, HasSubstr("cpu: invented, 1.00 GiB free"));

@@ -77,6 +77,12 @@ TEST(Verbs, ListColumnsAndExplainAgree) {
   EXPECT_THAT(explain.out, HasSubstr("FLOP"));
 }
 
+TEST(Verbs, ExplainCountsTheBytesThatTheModelCounts) {
+  const Outcome outcome = run_program("explain bytes_model");
+  EXPECT_THAT(outcome.out, HasSubstr("backward: q, k, v, o, lse, dout, dq, dk, dv, and delta"));
+  EXPECT_THAT(run_program("explain err_tolerance").out, HasSubstr("up to 1e-3"));
+}
+
 TEST(Verbs, ExplainNamesEveryReasonToStop) {
   const Outcome outcome = run_program("explain stop_reason");
   EXPECT_EQ(outcome.code, 0);
@@ -105,12 +111,31 @@ TEST(Verbs, DoctorSaysWhatWasFound) {
 
 TEST(Verbs, TheDryRunPrintsThePlanAndRunsNothing) {
   const Outcome outcome =
-      run_program("sweep --dry-run --device cpu --seq-len 256,1M --d-model 64 --kernels naive,flash");
+      run_program("sweep --dry-run --device cpu --batch 1 --seq-len 256,1M --d-model 64 --kernels naive,flash");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("8 cases in 4 points"));
   EXPECT_THAT(outcome.out, HasSubstr("oom_predicted: --seq-len 1M needs"));
   EXPECT_THAT(outcome.out, HasSubstr("try --kernels flash"));
   EXPECT_THAT(outcome.out, HasSubstr("Nothing was run"));
+}
+
+TEST(Verbs, TheDryRunOfTheLongestSequenceIsImmediate) {
+  const Outcome outcome = run_program("sweep --dry-run --device mock --seq-len 2^32 --kernels flash --pass fwd");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("oom_predicted: --seq-len 4096M needs"));
+}
+
+TEST(Verbs, TheDryRunCountsFlushesAndChecks) {
+  // Of mock, with hot caches and launches of microseconds, three rows take from 0.2 s each to 3 s each.
+  const std::string point = "sweep --dry-run --device mock --seq-len 64 --d-model 16 --batch 1 --pass fwd ";
+  EXPECT_THAT(run_program(point + "--cache hot").out,
+              HasSubstr("It takes from 600 ms (every row stops as soon as it may)"
+                        " to 9.00 s (every row runs to its limit)"));
+  // 60 flushes of this processor are part of the least time of one row.
+  const std::string many =
+      "sweep --dry-run --device cpu --kernels flash --seq-len 64 --d-model 16 --batch 1 --pass fwd "
+      "--min-samples 60 --min-time 0 --cache ";
+  EXPECT_NE(run_program(many + "cold").out, run_program(many + "hot").out);
 }
 
 TEST(Verbs, TheDryRunIsTheSameTwice) {

@@ -35,6 +35,7 @@ ATTNBENCH_GPU_SUITE(GoldenOnGpu, gpu_kernels());
 class Lengths : public GpuKernel {
  protected:
   void check(Dtype dtype, bool causal) {
+    if (taken({dtype}).empty()) GTEST_SKIP() << "the kernel declines " << to_string(dtype);
     for (std::int64_t s = 1; s <= 130; ++s) {
       Problem p = make_problem(s, s, 64, causal, dtype);
       p.heads = p.kv_heads = 2;
@@ -179,7 +180,7 @@ TEST_P(Shapes, AGraphOfLaunchesAgrees) {
 }
 
 TEST_P(Shapes, TwentyDeterministicRunsAreBitwiseEqual) {
-  for (const Dtype dtype : {Dtype::kFp32, Dtype::kBf16}) {
+  for (const Dtype dtype : taken({Dtype::kFp32, Dtype::kBf16})) {
     Problem p = make_problem(500, 500, 64, true, dtype);
     p.batch = 2;
     p.heads = 8;
@@ -195,7 +196,7 @@ TEST_P(Shapes, TwentyDeterministicRunsAreBitwiseEqual) {
       EXPECT_EQ(first->dk, next->dk) << "run " << run;
       EXPECT_EQ(first->dv, next->dv) << "run " << run;
       const auto forward = run_on_gpu(kernel(), p, inputs, {.pass = Pass::kFwd});
-      ASSERT_TRUE(forward);
+      if (!forward) continue;  // declined by name: its forward came from another kernel
       EXPECT_EQ(first->o, forward->o) << "the forward adds in one order, asked for or not";
     }
   }

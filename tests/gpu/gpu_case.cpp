@@ -218,6 +218,15 @@ bool expect_like_oracle_on_gpu(const KernelInfo& kernel, const Problem& p, const
   return true;
 }
 
+std::vector<Dtype> GpuKernel::taken(std::initializer_list<Dtype> dtypes) const {
+  const Target target{&gpu()->facts(), 1, false};
+  std::vector<Dtype> taken;
+  for (const Dtype dtype : dtypes) {
+    if (!kernel().supports(make_problem(64, 64, 64, false, dtype), Pass::kFwdBwd, target)) taken.push_back(dtype);
+  }
+  return taken;
+}
+
 std::vector<const KernelInfo*> gpu_kernels() {
   const auto backend = cuda_backend();
   if (!backend) return {};
@@ -227,14 +236,14 @@ std::vector<const KernelInfo*> gpu_kernels() {
 
 std::vector<const KernelInfo*> own_gpu_kernels() {
   std::vector<const KernelInfo*> own = gpu_kernels();
-  std::erase_if(own, [](const KernelInfo* kernel) { return kernel->name == "cudnn" || kernel->variant == "wgmma"; });
+  std::erase_if(own, [](const KernelInfo* kernel) { return kernel->name == "cudnn"; });
   return own;
 }
 
 std::vector<const KernelInfo*> forward_gpu_kernels() {
-  std::vector<const KernelInfo*> forward = gpu_kernels();
-  std::erase_if(forward, [](const KernelInfo* kernel) { return kernel->variant != "wgmma"; });
-  return forward;
+  std::vector<const KernelInfo*> hopper = gpu_kernels();
+  std::erase_if(hopper, [](const KernelInfo* kernel) { return kernel->variant != "wgmma"; });
+  return hopper;
 }
 
 }  // namespace attnbench::kernels

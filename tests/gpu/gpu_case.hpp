@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,10 +65,12 @@ class GpuKernel : public ::testing::TestWithParam<const KernelInfo*> {
     if (gpu() == nullptr) GTEST_SKIP() << why_no_gpu();
   }
   const KernelInfo& kernel() const { return *GetParam(); }
+  /// Those of `dtypes` that the kernel takes, both passes, at head_dim 64.
+  std::vector<Dtype> taken(std::initializer_list<Dtype> dtypes) const;
 };
 
 std::vector<const KernelInfo*> gpu_kernels();
-/// Ours that take every pass and mask, and ours that take the forward without mask alone.
+/// Ours, and of them those for Hopper alone.
 std::vector<const KernelInfo*> own_gpu_kernels();
 std::vector<const KernelInfo*> forward_gpu_kernels();
 

@@ -102,7 +102,7 @@ constexpr double kNaiveForwardUs = 10 + 55 * 8 / 100000.0;
 TEST_F(MockKernels, DeclareTheTimesOfTheirFormula) {
   EXPECT_DOUBLE_EQ(times(mock("naive"), Pass::kFwd, CacheState::kHot)[0], kNaiveForwardUs);
   EXPECT_DOUBLE_EQ(times(mock("naive"), Pass::kBwd, CacheState::kHot)[0], 2.5 * kNaiveForwardUs);
-  EXPECT_DOUBLE_EQ(times(mock("slow"), Pass::kFwd, CacheState::kHot)[0], 10 + 55 * 8);
+  EXPECT_DOUBLE_EQ(times(mock("slow"), Pass::kFwd, CacheState::kHot)[0], 60e6 + 10 + 55 * 8);
 }
 
 TEST_F(MockKernels, RepeatAFixedPatternOfSamples) {
@@ -145,8 +145,7 @@ TEST_F(MockKernels, MeetTheFateOfTheirName) {
   EXPECT_EQ(bind(mock("oom")).error().kind, base::ErrorKind::kOutOfMemory);
   EXPECT_EQ(launch(**bind(mock("failed")), Pass::kFwd).error().kind, base::ErrorKind::kFailed);
   EXPECT_EQ(launch(**bind(mock("lost")), Pass::kFwd).error().kind, base::ErrorKind::kDeviceLost);
-  EXPECT_GT(times(mock("slow"), Pass::kFwd, CacheState::kHot)[0],
-            40 * times(mock("naive"), Pass::kFwd, CacheState::kHot)[0]);
+  EXPECT_GT(times(mock("slow"), Pass::kFwd, CacheState::kHot)[0], 60e6);  // a minute, as its summary says
 }
 
 TEST_F(MockKernels, RunOutOfDeclaredMemory) {

@@ -112,10 +112,36 @@ TEST(CpuDevice, TimesTheCallAndOnlyTheCall) {
     if (cache == CacheState::kHot) {
       EXPECT_EQ(flushed, 0u);
     } else {
-      EXPECT_GE(flushed, std::max<std::uint64_t>(64u << 20, 2 * device.facts().last_level_cache_bytes));
+      EXPECT_EQ(flushed, cpu_flush_bytes(device.facts().last_level_cache_bytes, device.facts().memory_free_bytes));
     }
   }
   EXPECT_EQ(device.peak_allocated_bytes(), 0u) << "the buffer that empties the cache belongs to no kernel";
+}
+
+TEST(CpuDevice, FlushesTwiceTheCacheWithinItsBounds) {
+  constexpr std::uint64_t kMib = 1 << 20;
+  EXPECT_EQ(cpu_flush_bytes(480 * kMib, 20000 * kMib), 960 * kMib);
+  EXPECT_EQ(cpu_flush_bytes(480 * kMib, 4000 * kMib), 400 * kMib);  // a tenth of what is free
+  EXPECT_EQ(cpu_flush_bytes(8 * kMib, 4000 * kMib), 64 * kMib);
+  EXPECT_EQ(cpu_flush_bytes(0, 320 * kMib), 32 * kMib);
+  EXPECT_EQ(cpu_flush_bytes(480 * kMib, 0), 960 * kMib);  // free memory unknown
+}
+
+TEST(CpuDevice, TouchesTheFlushBufferBeforeAnySample) {
+  CpuDevice device(2);
+  const std::uint64_t before = resident_bytes();
+  const auto watch = device.stopwatch([] { return base::Result<void>{}; }, {CacheState::kCold, Timing::kAuto});
+  ASSERT_TRUE(watch);
+  EXPECT_GE(resident_bytes(), before + (*watch)->info().flush_bytes / 10 * 9);
+}
+
+TEST(CpuDevice, SaysWhenTheFlushIsSmallerThanTheCache) {
+  DeviceFacts facts = cpu_facts();
+  facts.last_level_cache_bytes = facts.memory_free_bytes;
+  CpuDevice device(1, facts);
+  const auto watch = device.stopwatch([] { return base::Result<void>{}; }, {CacheState::kCold, Timing::kAuto});
+  ASSERT_TRUE(watch);
+  EXPECT_NE((*watch)->info().note.find("a tenth of the free memory"), std::string::npos);
 }
 
 TEST(CpuDevice, PassesOnTheErrorOfALaunch) {

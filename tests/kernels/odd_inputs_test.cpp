@@ -161,6 +161,24 @@ TEST_P(OddInputs, ANegativeScaleIsRight) {
   expect_like_oracle(kernel(), p, random_inputs(p, 111));
 }
 
+TEST_P(OddInputs, AHugeScaleLeavesOneHotRowsTheirZeroGradients) {
+  // Every row sees one key alone, by far: dP - delta is 0 there, and what a kernel leaves of it is multiplied by scale.
+  for (const Dtype dtype : {Dtype::kFp32, Dtype::kBf16, Dtype::kFp16}) {
+    for (const std::int64_t head_dim : {5, 64}) {
+      for (const bool causal : {false, true}) {
+        Problem p = make_problem(150, 210, head_dim, causal, dtype);
+        p.scale = 1e6f;
+        const Inputs inputs = random_inputs(p, 112);
+        const Outputs outputs = run_kernel(kernel(), p, inputs);
+        const OracleBackward want = oracle_backward(p, inputs.oracle());
+        EXPECT_LE(error_of(outputs.dq, want.dq), default_tolerance(p).backward) << text_of(p);
+        EXPECT_LE(error_of(outputs.dk, want.dk), default_tolerance(p).backward) << text_of(p);
+        for (const double value : want.dq) ASSERT_EQ(value, 0) << "not one-hot: another seed is needed";
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, OddInputs,
                          ::testing::ValuesIn(cpu_backend().kernels().begin(), cpu_backend().kernels().end()),
                          kernel_name);

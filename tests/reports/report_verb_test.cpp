@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "bench/base/error.hpp"
 #include "bench/cli/verbs.hpp"
@@ -64,6 +65,20 @@ TEST_F(ReportVerb, WritesEveryFormatThatIsAskedForAndThenNoTable) {
   EXPECT_EQ(reports::file_bytes(directory_ / "run.md"), reports::emit_md(document, {}));
 }
 
+TEST_F(ReportVerb, ABaselineIsOneOfTheRows) {
+  options_.baseline = "flash:highway";
+  EXPECT_EQ(run(), base::exit_code::kOk);
+  EXPECT_THAT(out_, HasSubstr("Speed-up over flash:highway"));
+  for (const auto& [word, hint] :
+       {std::pair{"flahs", "did you mean \"flash\"?"}, std::pair{"flash:higway", "did you mean \"flash:highway\"?"},
+        std::pair{"cudnn", "known: naive, flash, flash:highway, blas"}}) {
+    options_.baseline = word;
+    EXPECT_EQ(run(), base::exit_code::kUsage) << word;
+    EXPECT_THAT(err_, HasSubstr(hint));
+    EXPECT_EQ(out_, "");
+  }
+}
+
 TEST_F(ReportVerb, ReadsWhatItWroteAsJson) {
   options_.outputs.json = directory_ / "run.json";
   EXPECT_EQ(run(), base::exit_code::kOk);
@@ -97,6 +112,22 @@ TEST_F(ReportVerb, EndsWithFiveWhenThereIsNothingToRead) {
 TEST_F(ReportVerb, LetsOnlyOneFormatHaveStandardOutput) {
   options_.outputs.csv = options_.outputs.md = "-";
   EXPECT_EQ(run(), base::exit_code::kUsage);
+}
+
+TEST_F(ReportVerb, WritesOverNeitherItsInputNorAnotherReport) {
+  const std::string before = reports::file_bytes(directory_ / "rows.jsonl");
+  fs::create_symlink("rows.jsonl", directory_ / "link");
+  for (const fs::path& path : {directory_ / "rows.jsonl", directory_ / "." / "rows.jsonl", directory_ / "link"}) {
+    options_.outputs = {};
+    options_.outputs.csv = path;
+    EXPECT_EQ(run(), base::exit_code::kUsage) << path;
+    EXPECT_THAT(err_, HasSubstr("over the rows"));
+  }
+  options_.outputs.csv = directory_ / "a";
+  options_.outputs.md = directory_ / "." / "a";
+  EXPECT_EQ(run(), base::exit_code::kUsage);
+  EXPECT_THAT(err_, HasSubstr("both write to"));
+  EXPECT_EQ(reports::file_bytes(directory_ / "rows.jsonl"), before);
 }
 
 TEST_F(ReportVerb, SaysWhenAFileCannotBeWritten) {

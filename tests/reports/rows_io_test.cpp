@@ -142,17 +142,24 @@ TEST(RowsIo, ARowCutAnywhereIsDroppedWithAWarningWhenWholeRowsStandBefore) {
   const std::string whole = kLine + "\n";
   const std::string second = to_json_line(every_status().rows[8]);  // has UTF-8 of two and three bytes
   for (std::size_t cut = 1; cut < second.size(); ++cut) {
-    for (const char* ending : {"", "\n"}) {
-      const auto read = parse_rows(whole + second.substr(0, cut) + ending, "in.jsonl");
-      // A cut inside a code point followed by a newline is no longer a clean cut.
-      const bool inside_code_point = (static_cast<unsigned char>(second[cut]) & 0xc0u) == 0x80u;
-      if (inside_code_point && *ending != '\0') continue;
-      ASSERT_TRUE(read) << cut << " " << read.error().message << "\n" << second.substr(0, cut);
-      EXPECT_EQ(read->rows.size(), 1u);
-      ASSERT_EQ(read->warnings.size(), 1u) << second.substr(0, cut);
-      EXPECT_THAT(read->warnings[0], HasSubstr("line 2"));
+    const auto read = parse_rows(whole + second.substr(0, cut), "in.jsonl");
+    ASSERT_TRUE(read) << cut << " " << read.error().message << "\n" << second.substr(0, cut);
+    EXPECT_EQ(read->rows.size(), 1u);
+    ASSERT_EQ(read->warnings.size(), 1u) << second.substr(0, cut);
+    EXPECT_THAT(read->warnings[0], HasSubstr("line 2"));
+    EXPECT_TRUE(is_torn(second.substr(0, cut)));
+  }
+  EXPECT_FALSE(is_torn(second));
+}
+
+TEST(RowsIo, ALineThatHasItsNewlineIsDamagedAndNotTorn) {
+  const std::string whole = kLine + "\n";
+  for (std::size_t cut = 1; cut < kLine.size(); ++cut) {
+    for (const char* ending : {"\n", "\r\n", "\n\n"}) {
+      EXPECT_THAT(message_of(whole + kLine.substr(0, cut) + ending), HasSubstr("line 2: ")) << cut;
     }
   }
+  EXPECT_THAT(message_of(whole + std::string(5, '\0') + "\n"), HasSubstr("NUL byte"));
 }
 
 TEST(RowsIo, ZerosWhereTheLastLineShouldBeAreATornLine) {
@@ -160,6 +167,11 @@ TEST(RowsIo, ZerosWhereTheLastLineShouldBeAreATornLine) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->rows.size(), 1u);
   EXPECT_EQ(read->warnings.size(), 1u);
+  EXPECT_TRUE(is_torn(std::string(5, '\0')));
+  EXPECT_FALSE(is_torn(""));
+  EXPECT_FALSE(is_torn("  "));
+  EXPECT_FALSE(is_torn("{]"));
+  EXPECT_FALSE(is_torn("garbage"));
 }
 
 TEST(RowsIo, AWholeLastRowNeedsNoNewline) {

@@ -106,9 +106,9 @@ namespace {
 
 double random_number(std::uint64_t bits) {
   const double value = std::bit_cast<double>(bits);
-  if (bits % 3 == 0 && std::isfinite(value)) return value;
-  if (bits % 3 == 1) return static_cast<double>(bits % 1000000) / 1000.0;
-  return static_cast<double>(bits >> 12);
+  if (bits % 3 == 0 && std::isfinite(value) && value != 0) return std::fabs(value);
+  if (bits % 3 == 1) return static_cast<double>(bits % 1000000 + 1) / 1000.0;
+  return static_cast<double>((bits >> 12) + 1);
 }
 
 std::string random_text(const base::Rng& rng, std::uint64_t index) {
@@ -119,6 +119,26 @@ std::string random_text(const base::Rng& rng, std::uint64_t index) {
   const std::uint64_t length = rng.bits(index) % 12;
   for (std::uint64_t i = 0; i < length; ++i) text += kPieces[rng.bits(index * 31 + i) % kPieces.size()];
   return text;
+}
+
+/// The columns whose words are known, at random again, and a median where one belongs.
+void make_possible(Row& row, const base::Rng& rng) {
+  const auto pick = [&](std::uint64_t index, const std::vector<std::string>& words) {
+    return words[rng.bits(index) % words.size()];
+  };
+  row.status = pick(90, {status::kOk, status::kIncorrect, status::kTimeout, status::kInterrupted});
+  row.pass = pick(91, {"", "fwd", "bwd", "fwd_bwd"});
+  row.dtype = pick(92, {"", "fp32", "bf16", "fp16"});
+  row.cache = pick(93, {"", "cold", "hot"});
+  row.timing = pick(94, {"", "wall", "events", "graph", "declared"});
+  for (Integer Row::*flag : {&Row::causal, &Row::launch_bound, &Row::foreign_memory}) {
+    if (row.*flag) row.*flag = *(row.*flag) % 2;
+  }
+  if (row.status != status::kOk) {
+    row.time_us_median.reset();
+  } else if (!row.time_us_median) {
+    row.time_us_median = 1.5;
+  }
 }
 
 }  // namespace
@@ -134,13 +154,13 @@ Row random_row(std::uint64_t seed) {
     if (const auto* text = std::get_if<Text Row::*>(&column.field)) row.*(*text) = random_text(rng, index * 1000 + 2);
     if (const auto* number = std::get_if<Number Row::*>(&column.field)) row.*(*number) = random_number(bits);
     if (const auto* integer = std::get_if<Integer Row::*>(&column.field)) {
-      row.*(*integer) = static_cast<std::int64_t>(bits % 2 == 0 ? bits : bits % 100);
+      row.*(*integer) = static_cast<std::int64_t>(bits % 2 == 0 ? bits >> 1 : bits % 100);
     }
   }
   row.schema_version = 1;
   row.kernel.append(1, 'k');
-  row.status.append(1, 's');
   for (std::uint64_t i = 0; i < seed % 5; ++i) row.sample_times_us.push_back(random_number(rng.bits(i + 77)));
+  make_possible(row, rng);
   return row;
 }
 

@@ -102,6 +102,20 @@ TEST(Speedup, TellsVariantsApartOnlyWhereThereAreSeveral) {
   EXPECT_EQ(speedups(pair_of({naive, one, two}), "flash:other").size(), 2u);
 }
 
+TEST(Speedup, ABaselineCanBeAVariantWhateverItAppended) {
+  Row row = measured_row("blas", "fwd", 300, 100);
+  row.variant = "onednn+fp32";
+  for (const char* word : {"blas", "blas:onednn", "blas:onednn+fp32"}) EXPECT_TRUE(is_baseline(row, word)) << word;
+  for (const char* word : {"blas:one", "blas:onednn+", "blas:", "onednn", "flash", ""}) {
+    EXPECT_FALSE(is_baseline(row, word)) << word;
+  }
+  const Row naive = measured_row("naive", "fwd", 600, 300);
+  const auto all = speedups(pair_of({naive, row}), "blas:onednn");
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].kernel, "naive");
+  EXPECT_DOUBLE_EQ(*all[0].fwd, 0.5);
+}
+
 TEST(Speedup, OverABaselineThatIsNotThereIsAbsent) {
   const auto all = speedups(pair_of({measured_row("flash", "fwd", 3, 1)}), "naive");
   ASSERT_EQ(all.size(), 1u);

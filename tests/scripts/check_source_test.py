@@ -93,10 +93,14 @@ class CheckSource(unittest.TestCase):
     def test_each_library_comes_in_through_its_door_only(self):
         for header in ["CLI/CLI.hpp", "benchmark/benchmark.h", "dnnl.hpp", "oneapi/dnnl/dnnl.h", "cuda_runtime.h",
                        "cublasLt.h", "nlohmann/json.hpp", "hwy/highway.h", "nvtx3/nvToolsExt.h", "nccl.h", "mpi.h",
-                       "gtest/gtest.h", "boost/any.hpp"]:
+                       "gtest/gtest.h", "boost/any.hpp", "toml++/toml.h"]:
             with self.subTest(header):
                 self.write("bench/run/runner.cpp", CLEAN["bench/run/runner.cpp"] + f"#include <{header}>\n")
                 self.expect("bench/run/runner.cpp:4: door: ")
+
+    def test_printing_that_may_throw_is_refused(self):
+        self.write("bench/run/runner.cpp", CLEAN["bench/run/runner.cpp"] + 'void f() { fmt::print("x"); }\n')
+        self.expect("bench/run/runner.cpp:4: print: ")
 
     def test_device_sources_see_no_host_library_even_through_a_header(self):
         self.write("kernels/problem.hpp", "#include <fmt/format.h>\n", append=True)

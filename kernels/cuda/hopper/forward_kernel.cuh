@@ -1,280 +1,367 @@
 // The forward kernel itself: producer and consumer roles, one persistent block per multiprocessor.
 //
-// Tiles come from a counter in global memory, so that blocks that run faster take more of them. The
+// Tiles come from a counter in global memory, longest first, so that unequal (causal) tiles balance themselves. The
 // consumers' pipeline runs on across tiles: S of the next tile's first block is issued before the last P V of this one.
 #pragma once
 
-#include "kernels/cuda/hopper/forward.cuh"
+#include "kernels/cuda/hopper/forward_finish.cuh"
 
 namespace attnbench::kernels::hopper {
 
-/// Issues every copy of this block. Order: K of a block, then V of the block before it, on across tile borders.
-template <typename Shape, int kTileN, int kStages, int kQueryStages>
-__device__ inline void produce(const ForwardParams& p, const CUtensorMap* map_q, const CUtensorMap* map_k,
-                               const CUtensorMap* map_v, char* query, char* keys, char* values,
-                               ForwardBarriers<kStages, kQueryStages>& bar) {
-  Ring<kStages> key_ring, value_ring;
-  Ring<kQueryStages> query_ring;
-  Ring<2> tile_ring;
-  int value_block = -1, value_head = 0, value_batch = 0;  // the V that is one block behind
-  auto load = [&](const CUtensorMap* map, char* target, std::uint64_t* full, int block, int head, int batch) {
-    barrier_expect(full, Shape::kKeyBytes);
+/// What the producers and the consumers share: where tiles and stages lie and when they are full or empty.
+template <typename Shape>
+struct Channel {
+  const ForwardParams& p;
+  std::uint32_t base;
+  ForwardBarriers<Shape::kStages, Shape::kQueryStages>& bar;
+};
+
+/// Copies `kRows` rows of a tensor into a stage.
+template <typename Shape, int kRows>
+__device__ inline void load(const CUtensorMap* map, std::uint32_t target, std::uint32_t full, int row, int head,
+                            int batch) {
+  barrier_expect(full, kRows * Shape::kChunks * Shape::kRowBytes);
 #pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(target + c * kTileN * 128, map, full, c * 64, block * kTileN, head, batch);
-    }
-  };
-  auto load_value = [&] {
-    if (value_block < 0) return;
-    barrier_wait(&bar.value_empty[value_ring.index], value_ring.phase ^ 1);
-    load(map_v, values + value_ring.index * Shape::kKeyBytes, &bar.value_full[value_ring.index], value_block,
-         value_head, value_batch);
-    value_ring.advance();
-  };
+  for (int c = 0; c < Shape::kChunks; ++c) {
+    copy_in(target + c * kRows * Shape::kRowBytes, map, full, c * Shape::kColumns, row, head, batch);
+  }
+}
+
+/// One thread: hands out tiles, copies Q and K.
+template <typename Shape>
+__device__ inline void produce_keys(const Channel<Shape>& c, const CUtensorMap* map_q, const CUtensorMap* map_k) {
+  Ring<Shape::kStages> ring;
+  Ring<Shape::kQueryStages> query_ring;
+  Ring<2> tile_ring;
   int t = static_cast<int>(blockIdx.x);
   for (;;) {
-    barrier_wait(&bar.tile_empty[tile_ring.index], tile_ring.phase ^ 1);
-    bar.tile[tile_ring.index] = t;
-    barrier_arrive(&bar.tile_full[tile_ring.index]);
+    Tile tile = t < c.p.tiles ? tile_at(c.p, t) : Tile{-1, 0, {0, 0}};
+    const int first = tile.m * Shape::kTileM;
+    tile.blocks = key_blocks<Shape::kTileN>(c.p, first, min(c.p.seq_q, first + Shape::kTileM));
+    barrier_wait(at(c.bar.tile_empty, tile_ring.index()), tile_ring.phase() ^ 1);
+    c.bar.tile[tile_ring.index()] = tile;
+    barrier_arrive(at(c.bar.tile_full, tile_ring.index()));
     tile_ring.advance();
-    if (t >= p.tiles) break;
-    const int following = static_cast<int>(gridDim.x) + atomicAdd(p.counters, 1);
-    const TileIndex tile = tile_at(p, t);
-    const int kv_head = tile.head / (p.heads / p.kv_heads);
-    barrier_wait(&bar.query_empty[query_ring.index], query_ring.phase ^ 1);
-    barrier_expect(&bar.query_full[query_ring.index], Shape::kQueryBytes);
-#pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(query + query_ring.index * Shape::kQueryBytes + c * Shape::kTileM * 128, map_q,
-              &bar.query_full[query_ring.index], c * 64, tile.m * Shape::kTileM, tile.head, tile.batch);
-    }
+    if (tile.m < 0) break;
+    t = static_cast<int>(gridDim.x) + atomicAdd(c.p.counters, 1);
+    const int batch = c.p.heads.quotient(tile.head), head = tile.head - batch * c.p.heads.divisor;
+    if (tile.blocks.end <= tile.blocks.begin) continue;
+    barrier_wait(at(c.bar.query_empty, query_ring.index()), query_ring.phase() ^ 1);
+    load<Shape, Shape::kTileM>(map_q, c.base + query_ring.index() * Shape::kQueryBytes,
+                               at(c.bar.query_full, query_ring.index()), first, head, batch);
     query_ring.advance();
-    for (int n = (p.seq_k + kTileN - 1) / kTileN - 1; n >= 0; --n) {
-      barrier_wait(&bar.key_empty[key_ring.index], key_ring.phase ^ 1);
-      load(map_k, keys + key_ring.index * Shape::kKeyBytes, &bar.key_full[key_ring.index], n, kv_head, tile.batch);
-      key_ring.advance();
-      load_value();
-      value_block = n;
-      value_head = kv_head;
-      value_batch = tile.batch;
+    const int kv_head = c.p.group.quotient(head);
+#pragma unroll 1
+    for (int n = tile.blocks.end - 1; n >= tile.blocks.begin; --n) {
+      barrier_wait(at(c.bar.key_empty, ring.index()), ring.phase() ^ 1);
+      load<Shape, Shape::kTileN>(map_k, c.base + Shape::kKeysAt + ring.index() * Shape::kKeyBytes,
+                                 at(c.bar.key_full, ring.index()), n * Shape::kTileN, kv_head, batch);
+      ring.advance();
     }
-    t = following;
   }
-  load_value();
   // The last block to finish leaves the counters as it found them.
-  if (atomicAdd(p.counters + 1, 1) == static_cast<int>(gridDim.x) - 1) {
-    p.counters[0] = 0;
-    p.counters[1] = 0;
+  if (atomicAdd(c.p.counters + 1, 1) == static_cast<int>(gridDim.x) - 1) {
+    c.p.counters[0] = 0;
+    c.p.counters[1] = 0;
   }
 }
 
-/// Exchanges registers inside a quad: lane q gets group q of every lane, so that it owns 16 contiguous bytes.
-__device__ inline void transpose_quad(std::uint32_t (&a)[4]) {
-  const bool odd = (threadIdx.x & 1) != 0;
-  const bool high = (threadIdx.x & 2) != 0;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
-    (odd ? a[i] : a[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? a[i] : a[i + 2], 2);
-    (high ? a[i] : a[i + 2]) = got;
-  }
-}
-
-/// Normalises O and writes it and lse. Each lane of a quad ends up with eight neighbouring columns of its row.
-template <typename T, int kHeadDim>
-__device__ inline void finish(const ForwardParams& p, const float (&o)[kHeadDim / 2], const RowState& state,
-                              const TileIndex& tile, int row) {
-  const int quad = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float sum = state.sum[half];
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    const float inverse = sum == 0.f ? 0.f : 1.f / sum;
-    const int r = row + 8 * half;
-    const bool inside = r < p.seq_q;
-    if (quad == 0 && inside) {
-      const long long index = (static_cast<long long>(tile.batch) * p.heads + tile.head) * p.seq_q + r;
-      p.lse[index] = sum == 0.f ? -INFINITY : state.max[half] * p.scale + logf(sum);
-    }
-    T* out = static_cast<T*>(p.out) + tile.batch * p.out_stride_b + tile.head * p.out_stride_h + r * p.out_stride_s;
-#pragma unroll
-    for (int j = 0; j < kHeadDim / 8; j += 4) {
-      std::uint32_t a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        a[i] = pack<T>(o[4 * (j + i) + 2 * half] * inverse, o[4 * (j + i) + 2 * half + 1] * inverse);
-      }
-      transpose_quad(a);
-      if (inside) *reinterpret_cast<uint4*>(out + 8 * (j + quad)) = make_uint4(a[0], a[1], a[2], a[3]);
+/// Another thread: copies V of the same tiles.
+template <typename Shape>
+__device__ inline void produce_values(const Channel<Shape>& c, const CUtensorMap* map_v) {
+  Ring<Shape::kStages> ring;
+  Ring<2> tile_ring;
+  for (;;) {
+    barrier_wait(at(c.bar.tile_full, tile_ring.index()), tile_ring.phase());
+    const Tile tile = c.bar.tile[tile_ring.index()];
+    barrier_arrive(at(c.bar.tile_empty, tile_ring.index()));
+    tile_ring.advance();
+    if (tile.m < 0) return;
+    const int batch = c.p.heads.quotient(tile.head);
+    const int kv_head = c.p.group.quotient(tile.head - batch * c.p.heads.divisor);
+#pragma unroll 1
+    for (int n = tile.blocks.end - 1; n >= tile.blocks.begin; --n) {
+      barrier_wait(at(c.bar.value_empty, ring.index()), ring.phase() ^ 1);
+      load<Shape, Shape::kTileN>(map_v, c.base + Shape::kValuesAt + ring.index() * Shape::kKeyBytes,
+                                 at(c.bar.value_full, ring.index()), n * Shape::kTileN, kv_head, batch);
+      ring.advance();
     }
   }
 }
 
-/// One consumer warpgroup: its accumulators, its place in every ring, and the steps of its pipeline.
-template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages>
+/// A consumer warpgroup's part of a tile: blocks [begin, end), and how many that others read it passes over around
+/// them.
+struct Work {
+  int m, head;
+  int begin, end, early, late;
+};
+
+/// One consumer warpgroup: its accumulators, its place in every ring, and the steps of its pipeline. kMasked: rows may
+/// see only part of the keys.
+template <typename T, typename Shape, bool kMasked>
 struct Consumer {
-  using Shape = ForwardShape<kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
-  using Barriers = ForwardBarriers<kStages, kQueryStages>;
+  static constexpr int kHeadDim = Shape::kHeadDim, kTileN = Shape::kTileN;
 
   const ForwardParams& p;
-  const char* query;
-  const char* keys;
-  const char* values;
-  Barriers& bar;
+  const Channel<Shape>& channel;
+  const CUtensorMap* map_o;
   int group;
   int thread;
-  Ring<kStages> key_ring, value_ring;
-  Ring<kQueryStages> query_ring;
+  Ring<Shape::kStages> key_ring, value_ring;
+  Ring<Shape::kQueryStages> query_ring;
   Ring<2> tile_ring;
   float o[kHeadDim / 2];
   float s[kTileN / 2];
   std::uint32_t probabilities[kTileN / 4];
   float alpha[2];
 
-  /// The next tile of this block, false when there is none.
-  __device__ bool fetch(TileIndex& tile) {
-    barrier_wait(&bar.tile_full[tile_ring.index], tile_ring.phase);
-    const int t = bar.tile[tile_ring.index];
-    barrier_arrive(&bar.tile_empty[tile_ring.index]);
-    tile_ring.advance();
-    if (t < p.tiles) tile = tile_at(p, t);
-    return t < p.tiles;
-  }
+  __device__ int first_row(const Work& work) const { return work.m * Shape::kTileM + group * 64; }
 
   /// The thread's first fragment row; the other one is eight below.
-  __device__ int row_of(const TileIndex& tile) const {
-    return tile.m * Shape::kTileM + group * 64 + thread / 32 * 16 + thread % 32 / 4;
+  __device__ int row_of(const Work& work) const { return first_row(work) + thread / 32 * 16 + thread % 32 / 4; }
+
+  /// The blocks of this warpgroup among those of the tile, one at least.
+  __device__ Work part_of(const Tile& tile) const {
+    Work work{tile.m, tile.head, tile.blocks.begin, tile.blocks.end, 0, 0};
+    if (!kMasked || Shape::kConsumers == 1) return work;
+    const Range own = key_blocks<kTileN>(p, first_row(work), min(p.seq_q, first_row(work) + 64));
+    if (own.end <= own.begin) return work;
+    return {tile.m, tile.head, own.begin, own.end, tile.blocks.end - own.end, own.begin - tile.blocks.begin};
+  }
+
+  /// The next tile of this block, false when there is none.
+  __device__ bool fetch(Work& work) {
+    for (;;) {
+      barrier_wait(at(channel.bar.tile_full, tile_ring.index()), tile_ring.phase());
+      const Tile tile = channel.bar.tile[tile_ring.index()];
+      barrier_arrive(at(channel.bar.tile_empty, tile_ring.index()));
+      tile_ring.advance();
+      if (tile.m < 0) return false;
+      if (!kMasked || tile.blocks.end > tile.blocks.begin) {
+        work = part_of(tile);
+        return true;
+      }
+      write_nothing<T, kHeadDim, Shape::kTileM>(p, tile, group, thread);
+    }
+  }
+
+  /// Every warpgroup takes one turn for each block of a tile, whether it reads it or not. A turn waits for that of the
+  /// warpgroup before; so one warpgroup's products run while the others are at their softmax. Barriers 4, 5, 6.
+  __device__ void take_turn() const {
+    if (Shape::kTurns) named_sync(4 + group, 256);
+  }
+  __device__ void pass_turn() const {
+    if (Shape::kTurns) named_arrive(4 + (group + 1 == Shape::kConsumers ? 0 : group + 1), 256);
   }
 
   /// Waits for K (and Q at the first block of a tile) and issues S = Q K^T.
   __device__ void issue_scores(bool first_of_tile) {
-    if (first_of_tile) barrier_wait(&bar.query_full[query_ring.index], query_ring.phase);
-    barrier_wait(&bar.key_full[key_ring.index], key_ring.phase);
+    if (first_of_tile) barrier_wait(at(channel.bar.query_full, query_ring.index()), query_ring.phase());
+    barrier_wait(at(channel.bar.key_full, key_ring.index()), key_ring.phase());
+    take_turn();
     products_fence();
-    score_product<T, kHeadDim, Shape::kTileM, kTileN>(
-        s, query + query_ring.index * Shape::kQueryBytes + group * 64 * 128, keys + key_ring.index * Shape::kKeyBytes);
+    score_product<T, Shape>(s, channel.base + query_ring.index() * Shape::kQueryBytes + group * 64 * Shape::kRowBytes,
+                            channel.base + Shape::kKeysAt + key_ring.index() * Shape::kKeyBytes);
     products_commit();
   }
 
-  __device__ void issue_values(int accumulate) {
-    barrier_wait(&bar.value_full[value_ring.index], value_ring.phase);
+  __device__ void issue_values() {
+    barrier_wait(at(channel.bar.value_full, value_ring.index()), value_ring.phase());
     products_fence();
-    value_product<T, kHeadDim, kTileN>(o, probabilities, values + value_ring.index * Shape::kKeyBytes, accumulate);
+    value_product<T, Shape>(o, probabilities, channel.base + Shape::kValuesAt + value_ring.index() * Shape::kKeyBytes);
     products_commit();
   }
 
-  __device__ void release_key(bool last_of_tile) {
-    if (thread == 0) barrier_arrive(&bar.key_empty[key_ring.index]);
+  __device__ void release_key() {
+    if (thread == 0) barrier_arrive(at(channel.bar.key_empty, key_ring.index()));
     key_ring.advance();
-    if (!last_of_tile) return;
-    if (thread == 0) barrier_arrive(&bar.query_empty[query_ring.index]);
-    query_ring.advance();
+  }
+
+  /// Once a warp for each tile.
+  __device__ void release_query(int index) {
+    if (thread % 32 == 0) barrier_arrive(at(channel.bar.query_empty, index));
   }
 
   __device__ void release_value() {
-    if (thread == 0) barrier_arrive(&bar.value_empty[value_ring.index]);
+    if (thread == 0) barrier_arrive(at(channel.bar.value_empty, value_ring.index()));
     value_ring.advance();
   }
 
-  /// S of block n is complete: P in place of it.
-  __device__ void soften(int n, RowState& rows) {
-    pin(s);
-    release_key(n == 0);
-    if ((n + 1) * kTileN > p.seq_k) mask_tail<kTileN>(s, p.seq_k, n * kTileN + 2 * (thread % 4));
-    softmax_step<kTileN>(s, rows, alpha, p.scale_log2);
-  }
-
-  /// S of block n beside P V of the block before it, wherever that one was.
-  __device__ void step(int n, bool first_of_tile, int accumulate, RowState& rows) {
-    issue_scores(first_of_tile);
-    issue_values(accumulate);
-    products_wait<1>();
-    soften(n, rows);
+  __device__ void complete_values() {
     products_wait<0>();
     pin(o);
     release_value();
   }
 
-  __device__ void run() {
-    const int last = (p.seq_k + kTileN - 1) / kTileN - 1;
-    RowState state;
-    TileIndex tile;
-    if (!fetch(tile)) return;
-    issue_scores(true);
-    products_wait<0>();
-    soften(last, state);
-    pack_probabilities<T, kTileN>(s, probabilities);
-    for (;;) {
-      int accumulate = 0;
-      for (int n = last - 1; n >= 0; --n) {
-        step(n, false, accumulate, state);
-        pack_probabilities<T, kTileN>(s, probabilities);
-        rescale<kHeadDim>(o, alpha);
-        accumulate = 1;
+  /// Gives back blocks that only other warpgroups read. They must be there: an arrival for a copy that has not begun
+  /// would count for the one before. And every warp must have seen that they are before the first is given back: a warp
+  /// that looks late could find the stage in the next phase but one, which looks like the one before.
+  __device__ void pass_keys(int count) {
+    if constexpr (kMasked) {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        take_turn();
+        pass_turn();
+        barrier_wait(at(channel.bar.key_full, key_ring.index()), key_ring.phase());
+        named_sync(1 + group, 128);
+        release_key();
       }
-      TileIndex next;
+    }
+  }
+  __device__ void pass_values(int count) {
+    if constexpr (kMasked) {
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        barrier_wait(at(channel.bar.value_full, value_ring.index()), value_ring.phase());
+        named_sync(1 + group, 128);
+        release_value();
+      }
+    }
+  }
+
+  /// Whether a row of this warpgroup must not see some key of block n.
+  __device__ bool partly_hidden(const Work& work, int n) const {
+    if (!kMasked) return (n + 1) * kTileN > p.seq_k;
+    const int own = first_row(work) + p.seq_k - p.seq_q;
+    const int first = n * kTileN, end = first + kTileN;
+    return end > min(p.seq_k, own + p.ahead + 1) || first < own + 63 - p.behind;
+  }
+
+  /// S of block n is complete: P in place of it. True if O needs the factors in alpha.
+  __device__ bool soften(const Work& work, int n, RowState& rows) {
+    pin(s);
+    release_key();
+    if (n == work.begin) {
+      if (!Shape::kStaged) release_query(query_ring.index());
+      query_ring.advance();
+    }
+    const int column = n * kTileN + 2 * (thread % 4);
+    if (partly_hidden(work, n)) mask_hidden<kTileN>(s, p, row_of(work), column);
+    return softmax_step<kTileN>(s, rows, alpha, p.scale_log2);
+  }
+
+  /// O of a tile is complete; `inverse` are the reciprocal sums of its rows.
+  __device__ void finish(const Work& work, const float (&inverse)[2], int query_stage) {
+    std::uint32_t bits[2];
+    if constexpr (Shape::kStaged) {
+      const int warp_row = group * 64 + thread / 32 * 16;
+      send_rows<T, Shape>(p, map_o, channel.base + query_stage * Shape::kQueryBytes + warp_row * Shape::kRowBytes, o,
+                          inverse, work.head, row_of(work), bits);
+      if (thread % 32 == 0) copy_out_wait_read();
+      release_query(query_stage);
+    } else {
+      write_rows<T, kHeadDim>(p, o, inverse, work.head, row_of(work), bits);
+    }
+    if constexpr (kMasked) {
+      const unsigned votes[2] = {__ballot_sync(0xffffffffu, bits[0] != 0), __ballot_sync(0xffffffffu, bits[1] != 0)};
+      if ((votes[0] | votes[1]) == 0) return;
+      if (Shape::kStaged && thread % 32 == 0) copy_out_wait();
+      __syncwarp();
+      const Range keys{work.begin * kTileN, min(p.seq_k, work.end * kTileN)};
+      repair<T, kHeadDim>(p, work.head, first_row(work) + thread / 32 * 16, votes, keys);
+    }
+  }
+
+  /// S of block n beside P V of the block before it.
+  __device__ void step(const Work& work, int n, RowState& state) {
+    issue_scores(false);
+    issue_values();
+    pass_turn();
+    products_wait<1>();
+    const bool update = soften(work, n, state);
+    complete_values();
+    pack_probabilities<T, kTileN>(s, probabilities);
+    if (update) rescale<kHeadDim>(o, alpha);
+  }
+
+  __device__ void run() {
+    RowState state;
+    Work work;
+    int stage = 0;  // of the tile's Q
+    if (group == Shape::kConsumers - 1) pass_turn();
+    if (!fetch(work)) return;
+    pass_keys(work.early);
+    issue_scores(true);
+    pass_turn();
+    products_wait<0>();
+    soften(work, work.end - 1, state);
+    pack_probabilities<T, kTileN>(s, probabilities);
+    pass_values(work.early);
+    float inverse[2];
+    for (;;) {
+      clear(o);
+      for (int n = work.end - 2; n >= work.begin; --n) step(work, n, state);
+      // S of the next tile's first block beside the last P V of this one.
+      Work next;
       if (!fetch(next)) break;
       RowState fresh;
-      step(last, true, accumulate, fresh);
-      finish<T, kHeadDim>(p, o, state, tile, row_of(tile));
+      pass_keys(work.late + next.early);
+      issue_scores(true);
+      issue_values();
+      pass_turn();
+      products_wait<1>();
+      soften(next, next.end - 1, fresh);
+      complete_values();
+      pass_values(work.late + next.early);
+      close_rows(p, state, work.head, row_of(work), inverse);
+      finish(work, inverse, stage);
+      stage = stage == Shape::kQueryStages - 1 ? 0 : stage + 1;
       pack_probabilities<T, kTileN>(s, probabilities);
       state = fresh;
-      tile = next;
+      work = next;
     }
-    // The last P V of the last tile; a tile of one block has nothing to add to.
-    issue_values(last > 0 ? 1 : 0);
-    products_wait<0>();
-    pin(o);
-    finish<T, kHeadDim>(p, o, state, tile, row_of(tile));
+    issue_values();
+    close_rows(p, state, work.head, row_of(work), inverse);
+    complete_values();
+    finish(work, inverse, stage);
+    pass_keys(work.late);
+    pass_values(work.late);
   }
 };
 
-template <typename T, int kHeadDim, int kConsumers, int kTileN, int kStages, int kQueryStages>
-__global__ void __launch_bounds__(128 * (kConsumers + 1), 1)
+template <typename T, typename Shape, bool kMasked>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     forward_kernel(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
-                   const __grid_constant__ CUtensorMap map_v, const ForwardParams p) {
-  using Shape = ForwardShape<kHeadDim, kConsumers, kTileN, kStages, kQueryStages>;
+                   const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o,
+                   const __grid_constant__ ForwardParams p) {
   extern __shared__ char raw[];
-  char* query = raw + ((1024 - (shared_address(raw) & 1023)) & 1023);
-  char* keys = query + kQueryStages * Shape::kQueryBytes;
-  char* values = keys + kStages * Shape::kKeyBytes;
-  __shared__ ForwardBarriers<kStages, kQueryStages> bar;
+  const std::uint32_t base = (shared_address(raw) + 1023) & ~1023u;
+  __shared__ ForwardBarriers<Shape::kStages, Shape::kQueryStages> bar;
   if (threadIdx.x == 0) {
     prefetch_map(&map_q);
     prefetch_map(&map_k);
     prefetch_map(&map_v);
-    for (int i = 0; i < kQueryStages; ++i) {
+    prefetch_map(&map_o);
+    for (int i = 0; i < Shape::kQueryStages; ++i) {
       barrier_init(&bar.query_full[i], 1);
-      barrier_init(&bar.query_empty[i], kConsumers);
+      barrier_init(&bar.query_empty[i], 4 * Shape::kConsumers);
     }
-    for (int i = 0; i < kStages; ++i) {
+    for (int i = 0; i < Shape::kStages; ++i) {
       barrier_init(&bar.key_full[i], 1);
       barrier_init(&bar.value_full[i], 1);
-      barrier_init(&bar.key_empty[i], kConsumers);
-      barrier_init(&bar.value_empty[i], kConsumers);
+      barrier_init(&bar.key_empty[i], Shape::kConsumers);
+      barrier_init(&bar.value_empty[i], Shape::kConsumers);
     }
     for (int i = 0; i < 2; ++i) {
       barrier_init(&bar.tile_full[i], 1);
-      barrier_init(&bar.tile_empty[i], 128 * kConsumers);
+      barrier_init(&bar.tile_empty[i], 128 * Shape::kConsumers + 1);
     }
     fence_barrier_init();
   }
   __syncthreads();
-  const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+  // All lanes of a warp are of one warpgroup; said so, the compiler can keep it in a uniform register.
+  const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  const Channel<Shape> channel{p, base, bar};
+  // Of 504 (three warpgroups) or 512 (four) registers per lane that a block starts with, 24 or 32 feed the producers.
+  constexpr bool kThree = Shape::kConsumers == 3;
   if (warpgroup == 0) {
-    give_registers<(kConsumers == 3 ? 32 : 24)>();
-    if (threadIdx.x == 0) {
-      produce<Shape, kTileN, kStages, kQueryStages>(p, &map_q, &map_k, &map_v, query, keys, values, bar);
-    }
+    give_registers<(kThree ? 32 : 40)>();
+    if (threadIdx.x == 0) produce_keys<Shape>(channel, &map_q, &map_k);
+    if (threadIdx.x == 32) produce_values<Shape>(channel, &map_v);
   } else {
-    take_registers<(kConsumers == 3 ? 160 : 240)>();
-    Consumer<T, kHeadDim, kConsumers, kTileN, kStages, kQueryStages> consumer{
-        p, query, keys, values, bar, warpgroup - 1, static_cast<int>(threadIdx.x) % 128, {}, {}, {}, {}};
+    take_registers<(kThree ? 160 : 232)>();
+    Consumer<T, Shape, kMasked> consumer{p,  channel, &map_o, warpgroup - 1, static_cast<int>(threadIdx.x) % 128, {},
+                                         {}, {},      {}};
     consumer.run();
   }
 }

@@ -44,6 +44,28 @@ __device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity
       : "memory");
 }
 
+// The same by address in shared memory: one register each, where a pointer takes two and a conversion.
+
+__device__ inline void barrier_expect(std::uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+__device__ inline void barrier_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
 /// Copies one box of a [B, H, S, D] tensor (coordinates innermost first) into shared memory; bytes count on barrier.
 __device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64_t* barrier, int d, int s, int h,
                                int b) {
@@ -54,8 +76,104 @@ __device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64
       : "memory");
 }
 
+__device__ inline void copy_in(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int d, int s, int h,
+                               int b) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(target),
+      "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b)
+      : "memory");
+}
+
+/// Copies `bytes` (a multiple of 16) of plain memory into shared memory; they count on barrier.
+__device__ inline void copy_line_in(void* target, const void* source, std::uint64_t* barrier, int bytes) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(target)),
+               "l"(source), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
+}
+
+/// Makes this thread's stores to shared memory visible to the copy engine and to products; a barrier must follow.
+__device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Named barrier of the block: `threads` arrive, each of them waits.
+template <int kThreads>
+__device__ inline void named_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+/// named_sync that also returns whether `flag` held in any of the threads.
+template <int kThreads>
+__device__ inline bool named_sync_or(int id, bool flag) {
+  std::uint32_t any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.u32 in, %2, 0;\n"
+      "bar.red.or.pred out, %1, %3, in;\n"
+      "selp.u32 %0, 1, 0, out;\n"
+      "}"
+      : "=r"(any)
+      : "r"(id), "r"(static_cast<std::uint32_t>(flag)), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
+/// Four 8x8 matrices of 16-bit values from fragments to shared memory; lane l holds the address of row l % 8 of
+/// matrix l / 8.
+__device__ inline void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+
+__device__ inline int load_acquire(const int* from) {
+  int x;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+
+__device__ inline void store_release(int* to, int x) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+}
+
+/// Adds four neighbouring floats to global memory, in no order.
+__device__ inline void add_four(float* target, float a, float b, float c, float d) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(target), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+
+/// Copies one box from shared memory into a tensor, as far as the tensor reaches. Groups of copies are a thread's own.
+__device__ inline void copy_out(const CUtensorMap* map, std::uint32_t source, int d, int s, int h, int b) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(source), "r"(d), "r"(s), "r"(h), "r"(b)
+               : "memory");
+}
+__device__ inline void copy_out_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Waits until the thread's copies have read their shared memory, or have written too.
+__device__ inline void copy_out_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ inline void copy_out_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/// Stores four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ inline void store_matrices(std::uint32_t address, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                                      std::uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
+
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, all of whom wait.
+__device__ inline void named_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// The same for threads that others wait for and that do not wait themselves.
+__device__ inline void named_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 template <int kRegisters>
@@ -75,6 +193,13 @@ __device__ inline float exp2_approx(float x) {
   return y;
 }
 
+/// The larger; NaN if either is.
+__device__ inline float max_or_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+
 /// Two floats to a pair of 16-bit values, the first in the low half.
 template <typename T>
 __device__ inline std::uint32_t pack(float low, float high);
@@ -91,6 +216,36 @@ __device__ inline std::uint32_t pack<__half>(float low, float high) {
   std::uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
+}
+
+/// The other way.
+template <typename T>
+__device__ inline float2 widen(std::uint32_t pair);
+
+template <>
+__device__ inline float2 widen<__nv_bfloat16>(std::uint32_t pair) {
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+}
+
+template <>
+__device__ inline float2 widen<__half>(std::uint32_t pair) {
+  return make_float2(__half2float(__ushort_as_half(static_cast<unsigned short>(pair & 0xffffu))),
+                     __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16))));
+}
+
+/// A pair whose halves have their top bit set where the element is infinite or NaN: adding one to an exponent of all
+/// ones carries into the sign bit, and into nothing else.
+template <typename T>
+__device__ inline std::uint32_t non_finite(std::uint32_t pair);
+
+template <>
+__device__ inline std::uint32_t non_finite<__nv_bfloat16>(std::uint32_t pair) {
+  return ((pair & 0x7f807f80u) + 0x00800080u) & 0x80008000u;
+}
+
+template <>
+__device__ inline std::uint32_t non_finite<__half>(std::uint32_t pair) {
+  return ((pair & 0x7c007c00u) + 0x04000400u) & 0x80008000u;
 }
 
 }  // namespace attnbench::kernels::hopper

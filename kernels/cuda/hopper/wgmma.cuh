@@ -22,6 +22,20 @@ __device__ inline std::uint64_t operand(const void* pointer, int leading_bytes, 
          (static_cast<std::uint64_t>(stride_bytes >> 4) << 32) | (std::uint64_t{1} << 62);
 }
 
+/// Upper half of an operand whose rows are 32, 64 or 128 bytes wide and swizzled to that width: stride of 8 rows,
+/// swizzle.
+template <int kRowBytes>
+constexpr std::uint32_t operand_high() {
+  static_assert(kRowBytes == 32 || kRowBytes == 64 || kRowBytes == 128, "swizzles that wgmma knows");
+  constexpr std::uint32_t kSwizzle = kRowBytes == 128 ? 1 : kRowBytes == 64 ? 2 : 3;
+  return (8 * kRowBytes >> 4) | (kSwizzle << 30);
+}
+
+/// Lower half: address and leading stride. The operand `bytes` further on is the one with bytes / 16 added to it.
+__device__ inline std::uint32_t operand_low(std::uint32_t address, int leading_bytes) {
+  return (address & 0x3ffff) >> 4 | static_cast<std::uint32_t>(leading_bytes >> 4) << 16;
+}
+
 /// Orders register writes before the products that read them; also needed before the first use of accumulators.
 __device__ inline void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -51,50 +65,76 @@ __device__ inline void products_wait() {
 #define ATTNBENCH_D8(i)                                                                                       \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
-#define ATTNBENCH_LIST_64 ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3
-#define ATTNBENCH_OUT_64 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24)
-#define ATTNBENCH_LIST_80 ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4
-#define ATTNBENCH_OUT_80 ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32)
-#define ATTNBENCH_LIST_128                                                                               \
-  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5 \
-               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7
-#define ATTNBENCH_OUT_128                                                                                   \
-  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40), \
-      ATTNBENCH_D8(48), ATTNBENCH_D8(56)
-#define ATTNBENCH_LIST_256                                                                                \
-  ATTNBENCH_R0 ", " ATTNBENCH_R1 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3 ", " ATTNBENCH_R4 ", " ATTNBENCH_R5  \
-               ", " ATTNBENCH_R6 ", " ATTNBENCH_R7 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10 \
-               ", " ATTNBENCH_R11 ", " ATTNBENCH_R12 ", " ATTNBENCH_R13 ", " ATTNBENCH_R14 ", " ATTNBENCH_R15
-#define ATTNBENCH_OUT_256                                                                                         \
-  ATTNBENCH_D8(0), ATTNBENCH_D8(8), ATTNBENCH_D8(16), ATTNBENCH_D8(24), ATTNBENCH_D8(32), ATTNBENCH_D8(40),       \
-      ATTNBENCH_D8(48), ATTNBENCH_D8(56), ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80), ATTNBENCH_D8(88), \
-      ATTNBENCH_D8(96), ATTNBENCH_D8(104), ATTNBENCH_D8(112), ATTNBENCH_D8(120)
+// Each width is the one before it and some more.
+#define ATTNBENCH_LIST_16 ATTNBENCH_R0
+#define ATTNBENCH_OUT_16 ATTNBENCH_D8(0)
+#define ATTNBENCH_LIST_32 ATTNBENCH_LIST_16 ", " ATTNBENCH_R1
+#define ATTNBENCH_OUT_32 ATTNBENCH_OUT_16, ATTNBENCH_D8(8)
+#define ATTNBENCH_LIST_64 ATTNBENCH_LIST_32 ", " ATTNBENCH_R2 ", " ATTNBENCH_R3
+#define ATTNBENCH_OUT_64 ATTNBENCH_OUT_32, ATTNBENCH_D8(16), ATTNBENCH_D8(24)
+#define ATTNBENCH_LIST_80 ATTNBENCH_LIST_64 ", " ATTNBENCH_R4
+#define ATTNBENCH_OUT_80 ATTNBENCH_OUT_64, ATTNBENCH_D8(32)
+#define ATTNBENCH_LIST_96 ATTNBENCH_LIST_80 ", " ATTNBENCH_R5
+#define ATTNBENCH_OUT_96 ATTNBENCH_OUT_80, ATTNBENCH_D8(40)
+#define ATTNBENCH_LIST_112 ATTNBENCH_LIST_96 ", " ATTNBENCH_R6
+#define ATTNBENCH_OUT_112 ATTNBENCH_OUT_96, ATTNBENCH_D8(48)
+#define ATTNBENCH_LIST_128 ATTNBENCH_LIST_112 ", " ATTNBENCH_R7
+#define ATTNBENCH_OUT_128 ATTNBENCH_OUT_112, ATTNBENCH_D8(56)
+#define ATTNBENCH_LIST_144 ATTNBENCH_LIST_128 ", " ATTNBENCH_R8
+#define ATTNBENCH_OUT_144 ATTNBENCH_OUT_128, ATTNBENCH_D8(64)
+#define ATTNBENCH_LIST_176 ATTNBENCH_LIST_144 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10
+#define ATTNBENCH_OUT_176 ATTNBENCH_OUT_144, ATTNBENCH_D8(72), ATTNBENCH_D8(80)
+#define ATTNBENCH_LIST_192 ATTNBENCH_LIST_176 ", " ATTNBENCH_R11
+#define ATTNBENCH_OUT_192 ATTNBENCH_OUT_176, ATTNBENCH_D8(88)
+#define ATTNBENCH_LIST_256 \
+  ATTNBENCH_LIST_192 ", " ATTNBENCH_R12 ", " ATTNBENCH_R13 ", " ATTNBENCH_R14 ", " ATTNBENCH_R15
+#define ATTNBENCH_OUT_256 ATTNBENCH_OUT_192, ATTNBENCH_D8(96), ATTNBENCH_D8(104), ATTNBENCH_D8(112), ATTNBENCH_D8(120)
 
 /// d (+)= a b over 16 values of k, m64 nN: ss with a [64, 16] and b [N, 16] K-major in shared memory (q k^T), rs with a
-/// in registers and b [16, N] transposed in shared memory (p v). `accumulate` 0 overwrites d.
+/// in registers and b [16, N] transposed in shared memory (p v). `accumulate` 0 overwrites d. Operands come whole, or
+/// (..._low) as lower halves that share an upper one; rs_low always accumulates.
 template <int N, typename T>
 struct Product;
 
-#define ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, T, type)                                              \
-  template <>                                                                                              \
-  struct Product<N, T> {                                                                                   \
-    static __device__ void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int accumulate) {       \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2                                                \
-                   ", 0;\n"                                                                                \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N \
-                   "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}"                                              \
-                   : ATTNBENCH_OUT_##N                                                                     \
-                   : "l"(a), "l"(b), "r"(accumulate));                                                     \
-    }                                                                                                      \
-    static __device__ void rs(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,     \
-                              std::uint32_t a3, std::uint64_t b, int accumulate) {                         \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5                                                \
-                   ", 0;\n"                                                                                \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N \
-                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4 ", p, 1, 1, 1;\n}"                 \
-                   : ATTNBENCH_OUT_##N                                                                     \
-                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                         \
-    }                                                                                                      \
+#define ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, T, type)                                                         \
+  template <>                                                                                                         \
+  struct Product<N, T> {                                                                                              \
+    static __device__ void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int accumulate) {                  \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2                                                           \
+                   ", 0;\n"                                                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
+                   "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}"                                                         \
+                   : ATTNBENCH_OUT_##N                                                                                \
+                   : "l"(a), "l"(b), "r"(accumulate));                                                                \
+    }                                                                                                                 \
+    static __device__ void rs(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,                \
+                              std::uint32_t a3, std::uint64_t b, int accumulate) {                                    \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5                                                           \
+                   ", 0;\n"                                                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
+                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4 ", p, 1, 1, 1;\n}"                            \
+                   : ATTNBENCH_OUT_##N                                                                                \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                                    \
+    }                                                                                                                 \
+    static __device__ void ss_low(float (&d)[N / 2], std::uint32_t a, std::uint32_t b, std::uint32_t high,            \
+                                  int accumulate) {                                                                   \
+      asm volatile("{\n.reg .pred p;\n.reg .b64 x, y;\nmov.b64 x, {%" #I0 ", %" #I3 "};\nmov.b64 y, {%" #I1 ", %" #I3 \
+                   "};\nsetp.ne.b32 p, %" #I2                                                                         \
+                   ", 0;\n"                                                                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
+                   "}, x, y, p, 1, 1, 0, 0;\n}"                                                                       \
+                   : ATTNBENCH_OUT_##N                                                                                \
+                   : "r"(a), "r"(b), "r"(accumulate), "r"(high));                                                     \
+    }                                                                                                                 \
+    static __device__ void rs_low(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,            \
+                                  std::uint32_t a3, std::uint32_t b, std::uint32_t high) {                            \
+      asm volatile("{\n.reg .b64 y;\nmov.b64 y, {%" #I4 ", %" #I5                                                     \
+                   "};\n"                                                                                             \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
+                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, y, 1, 1, 1, 1;\n}"                                   \
+                   : ATTNBENCH_OUT_##N                                                                                \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b), "r"(high));                                          \
+    }                                                                                                                 \
   };
 
 // The operand numbers that follow N / 2 accumulators.
@@ -102,10 +142,44 @@ struct Product;
   ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, __nv_bfloat16, "bf16") \
   ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, __half, "f16")
 
+ATTNBENCH_PRODUCT_BOTH(16, 8, 9, 10, 11, 12, 13)
+ATTNBENCH_PRODUCT_BOTH(32, 16, 17, 18, 19, 20, 21)
 ATTNBENCH_PRODUCT_BOTH(64, 32, 33, 34, 35, 36, 37)
 ATTNBENCH_PRODUCT_BOTH(80, 40, 41, 42, 43, 44, 45)
+ATTNBENCH_PRODUCT_BOTH(96, 48, 49, 50, 51, 52, 53)
+ATTNBENCH_PRODUCT_BOTH(112, 56, 57, 58, 59, 60, 61)
 ATTNBENCH_PRODUCT_BOTH(128, 64, 65, 66, 67, 68, 69)
+ATTNBENCH_PRODUCT_BOTH(144, 72, 73, 74, 75, 76, 77)
+ATTNBENCH_PRODUCT_BOTH(176, 88, 89, 90, 91, 92, 93)
+ATTNBENCH_PRODUCT_BOTH(192, 96, 97, 98, 99, 100, 101)
 ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133)
+
+/// d (+)= a^T b over 16 values of k, m64 n64: a [16, 64] and b [16, 64] both transposed in shared memory (ds k).
+template <typename T>
+struct TransposedProduct;
+
+#define ATTNBENCH_TRANSPOSED_PRODUCT(T, type)                                                     \
+  template <>                                                                                     \
+  struct TransposedProduct<T> {                                                                   \
+    static __device__ void ss(float (&d)[32], std::uint64_t a, std::uint64_t b, int accumulate) { \
+      asm volatile(                                                                               \
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                            \
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATTNBENCH_LIST_64      \
+          "}, %32, %33, p, 1, 1, 1, 1;\n}"                                                        \
+          : ATTNBENCH_OUT_64                                                                      \
+          : "l"(a), "l"(b), "r"(accumulate));                                                     \
+    }                                                                                             \
+  };
+ATTNBENCH_TRANSPOSED_PRODUCT(__nv_bfloat16, "bf16")
+ATTNBENCH_TRANSPOSED_PRODUCT(__half, "f16")
+
+/// Ends the life of values that the next product overwrites: its operand list names them as inputs, and without this
+/// they would keep their registers until then.
+template <int kCount>
+__device__ inline void forget(float (&registers)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "=f"(registers[i]));
+}
 
 /// Pins accumulators after the wait that completed them: the compiler sees no link between the two.
 template <int kCount>

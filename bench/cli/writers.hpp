@@ -1,0 +1,15 @@
+// Where --csv, --json, --md and --gbench-json write, told apart.
+#pragma once
+
+#include <string>
+
+#include "bench/base/error.hpp"
+#include "bench/cli/options.hpp"
+
+namespace attnbench::cli {
+
+/// No two of them write to one place, however it is spelled, and none writes over the rows: the file, or the rows.jsonl
+/// of the folder, that `rows` names (empty: none). Error: kUsage
+base::Result<void> check_writers(const Outputs& outputs, const std::string& rows);
+
+}  // namespace attnbench::cli
