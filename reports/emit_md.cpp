@@ -10,6 +10,7 @@
 #include "reports/markdown.hpp"
 #include "reports/provenance.hpp"
 #include "reports/speedup.hpp"
+#include "reports/training_table.hpp"
 
 namespace attnbench::reports {
 
@@ -122,6 +123,27 @@ std::string result_section(const Document& document) {
          "2^30; error is the largest relative to its tensor.\n\n";
 }
 
+/// Training runs, with the cells of the terminal's table and the status in words.
+std::string training_section(const Document& document) {
+  std::string text = fmt::format("## Results\n\n{}.\n\n", cell(status_sentence(document)));
+  std::vector<std::string> titles;
+  std::vector<bool> numeric;
+  for (const Cell& column : training_cells()) {
+    titles.emplace_back(cell(column.title));
+    numeric.push_back(!column.left);
+  }
+  text += head(titles, numeric);
+  for (const Row& row : document.rows) {
+    std::vector<std::string> cells;
+    for (const Cell& column : training_cells()) cells.push_back(cell(column.text(row)));
+    if (!row.reason.empty()) cells.back() += ": " + cell(row.reason);
+    text += line_of(cells);
+  }
+  text += "\n";
+  for (const std::string& note : training_notes(document)) text += cell(note) + ".\n";
+  return text + "\n";
+}
+
 std::string provenance_section(const Document& document) {
   constexpr std::size_t kValuesMax = 4;
   std::string text = "## Provenance\n\n" + head({"what", "value"}, {false, false});
@@ -139,6 +161,9 @@ std::string provenance_section(const Document& document) {
 }  // namespace
 
 std::string emit_md(const Document& document, const EmitOptions& options) {
+  if (!document.rows.empty() && kind_of(document.rows.front()) == RowKind::kTraining) {
+    return "# Sharded training\n\n" + training_section(document) + provenance_section(document);
+  }
   return "# Attention kernels\n\n" + speedup_section(document, options.baseline) + result_section(document) +
          provenance_section(document);
 }

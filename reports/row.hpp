@@ -57,6 +57,18 @@ struct Row {
   // Memory.
   Integer peak_bytes, peak_rss_bytes, peak_device_bytes, predicted_bytes, workspace_bytes, foreign_memory;
 
+  // Training: rows of the fsdp verb alone. Times are of the step of the slowest rank, medians over steps.
+  Text strategy, model, transport, link, reduce_dtype;
+  Integer world_size, prefetch, micro_batches, checkpoint, parameters, emulated, time_shared;
+  Number tokens_per_s, scaling_pct, loss, gemm_peak_gflops, gemm_pct;
+  Number first_step_us, forward_us, backward_us, optimizer_us, pack_us, exchange_us, communication_us, skew_us;
+  Number exposed_us, exposed_forward_gather_us, exposed_backward_gather_us, exposed_reduce_us;
+  Number first_gather_us, last_reduce_us;
+  Number gather_bytes, gather_us, gather_algbw_gbps, gather_busbw_gbps;
+  Number reduce_bytes, reduce_us, reduce_algbw_gbps, reduce_busbw_gbps;
+  Integer memory_weights_bytes, memory_optimizer_bytes, memory_gradient_shard_bytes, memory_gathered_bytes;
+  Integer memory_gradients_bytes, memory_communication_bytes, memory_activations_bytes, rank_rss_bytes;
+
   // Correctness.
   Number err_abs_max, err_rel_max, err_tolerance;
   Text err_tensor;  // where the largest relative error is: o, lse, dq, dk, dv

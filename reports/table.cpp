@@ -5,35 +5,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bitset>
+#include <span>
 
+#include "reports/cells.hpp"
 #include "reports/format.hpp"
 #include "reports/speedup.hpp"
+#include "reports/training_table.hpp"
 
 namespace attnbench::reports {
 
 namespace {
-
-constexpr std::size_t kDefaultWidth = 120;
-
-constexpr const char* kReset = "\x1b[0m";
-constexpr const char* kBold = "\x1b[1m";
-constexpr const char* kDim = "\x1b[2m";
-constexpr const char* kGreen = "\x1b[32m";
-constexpr const char* kYellow = "\x1b[33m";
-constexpr const char* kRed = "\x1b[31m";
-
-std::string painted(const std::string& text, const char* color, const TableStyle& style) {
-  return style.color ? color + text + kReset : text;
-}
-
-/// Wrong or broken is red, what was declined or stopped is yellow.
-const char* status_color(const std::string& word) {
-  if (word == status::kOk) return kGreen;
-  const bool declined = word == status::kUnsupported || word == status::kOom || word == status::kOomPredicted ||
-                        word == status::kInterrupted;
-  return declined ? kYellow : kRed;
-}
 
 std::string shape_text(const Row& row) {
   std::string shape;
@@ -57,21 +38,7 @@ std::string short_rate(double tflops) {
   return text.substr(0, text.size() - std::string_view("FLOP/s").size());
 }
 
-template <typename Optional, typename Format>
-std::string or_absent(const Optional& value, Format format) {
-  return value ? format(static_cast<double>(*value)) : "n/a";
-}
-
 std::string or_absent_word(const std::string& word) { return word.empty() ? "n/a" : one_line(word); }
-
-struct Cell {
-  const char* title;
-  std::size_t width;
-  bool left;      // aligned left
-  bool identity;  // printed for rows without numbers too
-  int drop;       // dropped in this order, 1 first, when the terminal is narrow; 0 never
-  std::string (*text)(const Row& row);
-};
 
 std::string percent(double value) {
   return value < 99.95 ? fmt::format("{:.1f}%", value) : fmt::format("{:.0f}%", value);
@@ -92,65 +59,6 @@ constexpr std::array<Cell, 13> kCells = {{
     {"error", 7, false, false, 1, [](const Row& row) { return or_absent(row.err_rel_max, error_text); }},
     {"status", 6, true, false, 0, [](const Row& row) { return row.status; }},
 }};
-
-std::size_t width_of(const TableStyle& style) {
-  return style.width > 0 ? static_cast<std::size_t>(style.width) : kDefaultWidth;
-}
-
-/// Which cells fit, dropping the least needed first.
-std::bitset<kCells.size()> shown_cells(const TableStyle& style) {
-  std::bitset<kCells.size()> shown;
-  std::size_t used = 0;
-  for (std::size_t i = 0; i < kCells.size(); ++i) {
-    shown.set(i);
-    used += kCells[i].width + (i == 0 ? 0 : 1);
-  }
-  for (int order = 1; used > width_of(style) && order <= 7; ++order) {
-    for (std::size_t i = 0; i < kCells.size(); ++i) {
-      if (kCells[i].drop != order) continue;
-      shown.reset(i);
-      used -= kCells[i].width + 1;
-    }
-  }
-  return shown;
-}
-
-std::string aligned(const Cell& cell, std::string_view text) {
-  const std::string fit = fitted(one_line(text), cell.width);
-  return cell.left ? padded_right(fit, cell.width) : padded_left(fit, cell.width);
-}
-
-std::string without_trailing_spaces(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line;
-}
-
-/// Words in lines of at most `cells`; a longer word gets a line of its own.
-std::vector<std::string> wrapped(const std::string& text, std::size_t cells) {
-  std::vector<std::string> lines(1);
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (!lines.back().empty() && cell_count(lines.back()) + 1 + cell_count(word) > cells) lines.emplace_back();
-    if (!lines.back().empty()) lines.back() += ' ';
-    lines.back() += word;
-  }
-  return lines;
-}
-
-/// What a row without numbers says instead of them.
-std::string outcome_text(const Row& row) {
-  std::string text = one_line(row.status);
-  const std::string reason = one_line(row.reason);
-  if (!reason.empty()) text += ": " + reason;
-  if (row.status == status::kIncorrect && row.err_rel_max) {
-    text += fmt::format(" (error {}", error_text(*row.err_rel_max));
-    if (row.err_tolerance) text += fmt::format(", allowed {}", error_text(*row.err_tolerance));
-    text += ')';
-  }
-  return text;
-}
 
 /// Rows of cells under titles, columns as wide as their widest cell; `left` are the columns aligned left.
 std::string plain_grid(const std::vector<std::vector<std::string>>& lines, const std::vector<bool>& left,
@@ -227,43 +135,21 @@ std::string mean_lines(const std::vector<Speedup>& all) {
 
 }  // namespace
 
-std::string table_header(const TableStyle& style) {
-  const auto shown = shown_cells(style);
-  std::string titles, rule;
-  for (std::size_t i = 0; i < kCells.size(); ++i) {
-    if (!shown.test(i)) continue;
-    titles.append(titles.empty() ? "" : " ").append(aligned(kCells[i], kCells[i].title));
-    rule += rule.empty() ? "" : " ";
-    for (std::size_t cell = 0; cell < kCells[i].width; ++cell) rule += "─";
-  }
-  return painted(without_trailing_spaces(titles), kBold, style) + "\n" + painted(rule, kDim, style) + "\n";
+std::string table_header(const TableStyle& style, RowKind kind) {
+  return cell_header(kind == RowKind::kTraining ? training_cells() : std::span<const Cell>(kCells), style);
 }
 
 std::string table_row(const Row& row, const TableStyle& style) {
-  const auto shown = shown_cells(style);
-  const bool ok = row.status == status::kOk;
-  std::string line;
-  for (std::size_t i = 0; i < kCells.size(); ++i) {
-    if (!shown.test(i) || (!ok && !kCells[i].identity)) continue;
-    const std::string cell = aligned(kCells[i], kCells[i].text(row));
-    const bool is_status = i + 1 == kCells.size();
-    line += line.empty() ? "" : " ";
-    line += is_status ? painted(without_trailing_spaces(cell), status_color(row.status), style) : cell;
-  }
-  if (ok) return without_trailing_spaces(line) + "\n";
-
-  const std::size_t indent = cell_count(line) + 1;
-  const std::size_t room = width_of(style) > indent + 20 ? width_of(style) - indent : 20;
-  std::string text;
-  for (const std::string& part : wrapped(outcome_text(row), room)) {
-    text.append(text.empty() ? line : std::string(indent - 1, ' '));
-    text.append(1, ' ').append(painted(part, status_color(row.status), style)).append(1, '\n');
-  }
-  return text;
+  return cell_row(kind_of(row) == RowKind::kTraining ? training_cells() : std::span<const Cell>(kCells), row, style);
 }
 
 std::string table_summary(const Document& document, const EmitOptions& options, const TableStyle& style) {
+  const bool training = !document.rows.empty() && kind_of(document.rows.front()) == RowKind::kTraining;
   std::string text = "\n";
+  if (training) {
+    for (const std::string& note : training_notes(document)) text += painted("  " + note, kDim, style) + "\n";
+    return text + status_sentence(document) + "\n";
+  }
   const std::vector<Speedup> all = speedups(document, options.baseline);
   const bool any =
       std::any_of(kRatios.begin(), kRatios.end(), [&](const RatioColumn& c) { return any_of(all, c.ratio); });

@@ -11,6 +11,7 @@
 #include "bench/base/version.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/cli/version_text.hpp"
+#include "fsdp/launch.hpp"
 #include "kernels/catalog.hpp"
 
 namespace attnbench::cli {
@@ -77,6 +78,15 @@ void add_backend(Checkup& checkup, std::string_view heading, std::string_view na
   for (const kernels::DeviceFacts& facts : *devices) add_device(checkup, facts, (*backend)->kernels().size());
 }
 
+/// What the fsdp verb can start ranks as.
+void add_ranks(Checkup& checkup) {
+  checkup.heading("Ranks");
+  checkup.found("local", "threads of one process");
+  const auto mpi = fsdp::check_mpi();
+  checkup.found("mpi", mpi ? "processes, through mpiexec" : "absent: " + mpi.error().message);
+  if (!mpi) checkup.advise("for ranks as processes: " + mpi.error().message);
+}
+
 void add_machine(Checkup& checkup) {
   checkup.heading("Machine");
   const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
@@ -113,6 +123,7 @@ int doctor_verb(const DoctorOptions&) {
   add_machine(checkup);
   add_backend(checkup, "CPU", "cpu");
   add_backend(checkup, "CUDA", "cuda");
+  add_ranks(checkup);
   std::fputs(checkup.text().c_str(), stdout);
   return base::exit_code::kOk;
 }

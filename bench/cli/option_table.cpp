@@ -7,8 +7,8 @@
 #include <charconv>
 #include <utility>
 
-#include "bench/base/suggest.hpp"
 #include "bench/base/units.hpp"
+#include "bench/cli/option_values.hpp"
 #include "bench/cli/shown.hpp"
 #include "bench/cli/words.hpp"
 #include "bench/cli/writers.hpp"
@@ -29,44 +29,11 @@ constexpr AxisLimits kSizes{1, std::int64_t{1} << 24, false};
 constexpr AxisLimits kBatches{0, std::int64_t{1} << 24, false};
 constexpr AxisLimits kWindows{0, std::int64_t{1} << 32, true};
 constexpr AxisLimits kThreads{1, 4096, false};
-constexpr AxisLimits kCounts{1, 100'000'000, false};
-
-/// Stores a parsed value, or turns the mistake into lines with a caret.
-template <typename Target, typename Parsed>
-Result<void> store(Target& target, Parsed parsed, const Setting& setting) {
-  if (!parsed) return fail(ErrorKind::kUsage, plan::show(parsed.error(), setting.source, setting.value));
-  target = std::move(*parsed);
-  return {};
-}
-
-Result<void> axis(std::vector<std::int64_t>& target, const Setting& setting, const AxisLimits& limits) {
-  return store(target, plan::parse_axis(setting.value, limits), setting);
-}
 
 Result<void> threads(S& options, const Setting& setting) {
   std::vector<std::int64_t> values;
   if (auto ok = axis(values, setting, kThreads); !ok) return ok;
   options.axes.threads.assign(values.begin(), values.end());
-  return {};
-}
-
-Result<void> count(int& target, const Setting& setting) {
-  std::vector<std::int64_t> values;
-  if (auto ok = axis(values, setting, kCounts); !ok) return ok;
-  if (values.size() != 1) {
-    return fail(ErrorKind::kUsage, fmt::format("{}: one number is taken, not \"{}\"", setting.source, setting.value));
-  }
-  target = static_cast<int>(values.front());
-  return {};
-}
-
-Result<void> seconds(double& target, const Setting& setting, bool zero_allowed) {
-  const std::optional<double> value = base::parse_seconds(setting.value);
-  if (!value || (*value == 0 && !zero_allowed)) {
-    return fail(ErrorKind::kUsage,
-                fmt::format("{}: \"{}\" is not a time; try 3, 0.5, 500ms or 2min", setting.source, setting.value));
-  }
-  target = *value;
   return {};
 }
 
@@ -105,16 +72,6 @@ Result<void> seed(S& options, const Setting& setting) {
                                              setting.source, setting.value));
 }
 
-Result<void> text(std::string& target, const Setting& setting) {
-  if (setting.value.empty()) return fail(ErrorKind::kUsage, setting.source + ": the value is empty");
-  target = setting.value;
-  return {};
-}
-
-Result<void> toggle(bool& target, const Setting& setting) {
-  return store(target, parse_switch(setting.value), setting);
-}
-
 Result<void> devices(S& options, const Setting& setting) {
   const auto items = split_items(setting.value);
   if (!items)
@@ -123,21 +80,6 @@ Result<void> devices(S& options, const Setting& setting) {
   options.devices.clear();
   for (const Item& item : *items) options.devices.emplace_back(item.text);
   return {};
-}
-
-/// One word of a short table; the nearest is named otherwise.
-template <typename T, std::size_t N>
-Result<void> choose(T& target, const Setting& setting, const std::array<std::pair<std::string_view, T>, N>& table) {
-  std::array<std::string_view, N> known{};
-  for (std::size_t i = 0; i < N; ++i) {
-    if (table[i].first == setting.value) {
-      target = table[i].second;
-      return {};
-    }
-    known[i] = table[i].first;
-  }
-  return fail(ErrorKind::kUsage, fmt::format("{}: \"{}\" is not known{}", setting.source, setting.value,
-                                             base::did_you_mean(setting.value, known)));
 }
 
 Result<void> color(S& options, const Setting& setting) {
@@ -167,13 +109,14 @@ constexpr std::string_view kShape = "Shape of the plan";
 constexpr std::string_view kSampling = "Sampling";
 constexpr std::string_view kOutput = "Output";
 
+using verb::kFsdp;
 using verb::kGbench;
 using verb::kList;
 using verb::kMeasuring;
 using verb::kReport;
 using verb::kSweep;
 using verb::kVerify;
-constexpr unsigned kWriting = kSweep | kReport | kVerify;
+constexpr unsigned kWriting = kSweep | kReport | kVerify | kFsdp;
 
 #define APPLY(expression) [](S& o, const Setting& s) -> Result<void> { return expression; }
 #define SHOW(expression) [](const S& o, [[maybe_unused]] unsigned v) -> std::string { return expression; }
@@ -221,7 +164,7 @@ const OptionSpec kTable[] = {
      APPLY(toggle(o.try_oom, s))},
     {"resume", "", "", kShape, "continue the sweep in --out DIR: skip what it has finished", kSweep, false, ',',
      APPLY(toggle(o.resume, s))},
-    {"seed", "", "NUMBER", kShape, "of the inputs", kMeasuring, false, ',', seed, SHOW(std::to_string(o.seed))},
+    {"seed", "", "NUMBER", kShape, "of the inputs", kMeasuring | kFsdp, false, ',', seed, SHOW(std::to_string(o.seed))},
     {"deterministic", "", "", kShape, "ask kernels for results that repeat bit by bit", kMeasuring, false, ',',
      APPLY(toggle(o.sampling.deterministic, s))},
 
@@ -245,8 +188,8 @@ const OptionSpec kTable[] = {
 
     {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to, NAME or NAME:VARIANT", kSweep | kReport, false,
      ',', baseline, SHOW(o.baseline)},
-    {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify, false, ',',
-     APPLY(text(o.outputs.out_dir, s)), SHOW(shown::out_dir(o.outputs.out_dir, v == kSweep))},
+    {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify | kFsdp, false, ',',
+     APPLY(text(o.outputs.out_dir, s)), SHOW(shown::out_dir(o.outputs.out_dir, v != kVerify))},
     {"csv", "", "FILE", kOutput, "write CSV; - is standard output", kWriting, false, ',',
      APPLY(text(o.outputs.csv, s))},
     {"json", "", "FILE", kOutput, "write JSON; - is standard output", kWriting, false, ',',
@@ -267,7 +210,15 @@ const OptionSpec kTable[] = {
 
 }  // namespace
 
-std::span<const OptionSpec> option_table() { return kTable; }
+std::span<const OptionSpec> option_table() {
+  static const std::vector<OptionSpec> all = [] {
+    const auto first = fsdp_option_table();
+    std::vector<OptionSpec> options(first.begin(), first.end());
+    options.insert(options.end(), std::begin(kTable), std::end(kTable));
+    return options;
+  }();
+  return all;
+}
 
 std::string help_of(const OptionSpec& option, unsigned verb) {
   static const SweepOptions kDefaults{};

@@ -20,6 +20,7 @@ inline constexpr unsigned kList = 16;
 inline constexpr unsigned kExplain = 32;
 inline constexpr unsigned kDoctor = 64;
 inline constexpr unsigned kVersion = 128;
+inline constexpr unsigned kFsdp = 256;
 inline constexpr unsigned kMeasuring = kSweep | kGbench;
 }  // namespace verb
 
@@ -47,7 +48,11 @@ struct OptionSpec {
 std::string help_of(const OptionSpec& option, unsigned verb);
 
 /// Every option of every verb but --help and --version. SweepOptions has a field for each value that options give.
+/// A name may appear twice, for different verbs.
 std::span<const OptionSpec> option_table();
+
+/// Those that the fsdp verb alone takes; a part of the table above.
+std::span<const OptionSpec> fsdp_option_table();
 
 /// Rules that join several options: sample counts in order, writers that write to places of their own, --resume with
 /// --out.

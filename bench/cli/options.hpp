@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/cli/fsdp_options.hpp"
 #include "kernels/device/device.hpp"
 #include "kernels/problem.hpp"
 
@@ -126,6 +127,7 @@ struct SweepOptions {
   bool resume = false;     // continue in out_dir
   double run_limit_s = 0;  // whole run; 0: none; exit 124 when reached
   std::string command;     // the command line as typed, for the rows
+  FsdpOptions fsdp;        // of that verb alone
 };
 
 struct ReportOptions {

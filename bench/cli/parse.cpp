@@ -30,10 +30,11 @@ struct VerbSpec {
   bool positional_required = false;
 };
 
-constexpr std::array<VerbSpec, 8> kVerbs{{
+constexpr std::array<VerbSpec, 9> kVerbs{{
     {"sweep", "Measure every point of a plan; each row is kept as it finishes", "", "", false},
     {"report", "Print or convert the rows of an earlier sweep", "RUN", "a run directory, or a rows.jsonl", true},
     {"verify", "Check every kernel against reference tensors", "DIR", "a folder of safetensors files", true},
+    {"fsdp", "Train a sharded transformer at every world size; each row is kept as it finishes", "", "", false},
     {"gbench", "Run the planned points as a Google Benchmark program", "", "", false},
     {"list", "List kernels, devices or columns", "WHAT", "kernels, devices or columns", true},
     {"explain", "Say what a column means and how it is computed", "COLUMN", "see list columns", true},
@@ -112,7 +113,7 @@ Split split(std::span<const std::string> arguments) {
   return result;
 }
 
-/// Options are added for the verb in use alone: those of all eight would be most of the time of --help.
+/// Options are added for the verb in use alone: those of all nine would be most of the time of --help.
 void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
   CLI::App* verb = app.add_subcommand(std::string(spec.name), std::string(spec.help));
   if (!in_use) return;
@@ -135,7 +136,7 @@ void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
         ->type_name(std::string(option.metavar))
         ->group(std::string(option.group));
   }
-  if ((bit & (verb::kSweep | verb::kGbench)) != 0) verb->footer(std::string(kGrammar));
+  if ((bit & (verb::kSweep | verb::kGbench | verb::kFsdp)) != 0) verb->footer(std::string(kGrammar));
 }
 
 std::vector<std::string_view> verb_names() {
@@ -153,8 +154,9 @@ Result<void> check_verb(const std::vector<std::string>& arguments) {
   }
   static constexpr std::array<std::string_view, 3> kFlags{"--help", "--version", "-h"};
   if (std::find(kFlags.begin(), kFlags.end(), word) != kFlags.end()) return {};
-  const OptionSpec* option =
-      find_option(word.substr(word.find_first_not_of('-') == std::string::npos ? 0 : 2, word.find('=') - 2));
+  const std::string name = word.substr(word.find_first_not_of('-') == std::string::npos ? 0 : 2, word.find('=') - 2);
+  const OptionSpec* option = find_option(name, verb::kSweep);
+  if (option == nullptr) option = find_option(name);
   if (option != nullptr) {
     return fail(ErrorKind::kUsage, fmt::format("a verb comes first; try attnbench {} {}",
                                                (option->verbs & verb::kSweep) != 0 ? "sweep" : "VERB", word));
@@ -216,6 +218,10 @@ Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sin
     case verb::kVerify:
       return VerifyOptions{sink.word,          options.axes.kernels, options.devices,
                            options.axes.dtype, options.outputs,      options.command};
+    case verb::kFsdp: {
+      FsdpCommand command{std::move(options.fsdp), std::move(options.outputs), options.seed, options.command};
+      return command;
+    }
     case verb::kGbench:
       return GbenchOptions{std::move(options), arguments.benchmark};
     case verb::kList:

@@ -71,7 +71,8 @@ int report_verb(const ReportOptions& options) {
   if (any || options.outputs.quiet) return base::exit_code::kOk;
 
   const reports::TableStyle style{use_color(options.outputs.color, STDOUT_FILENO), terminal_width(STDOUT_FILENO)};
-  std::string table = reports::table_header(style);
+  const bool training = !document->rows.empty() && kind_of(document->rows.front()) == reports::RowKind::kTraining;
+  std::string table = reports::table_header(style, training ? reports::RowKind::kTraining : reports::RowKind::kKernel);
   for (const reports::Row& row : document->rows) table += reports::table_row(row, style);
   const auto written = reports::write_output("-", table + reports::table_summary(*document, emit_options, style));
   return written ? base::exit_code::kOk : complain(written.error());

@@ -16,14 +16,15 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
-constexpr std::array<std::pair<std::string_view, unsigned>, 8> kVerbs{{{"sweep", verb::kSweep},
+constexpr std::array<std::pair<std::string_view, unsigned>, 9> kVerbs{{{"sweep", verb::kSweep},
                                                                        {"report", verb::kReport},
                                                                        {"verify", verb::kVerify},
                                                                        {"gbench", verb::kGbench},
                                                                        {"list", verb::kList},
                                                                        {"explain", verb::kExplain},
                                                                        {"doctor", verb::kDoctor},
-                                                                       {"version", verb::kVersion}}};
+                                                                       {"version", verb::kVersion},
+                                                                       {"fsdp", verb::kFsdp}}};
 
 std::string place(const std::string& path, const ConfigEntry& entry) {
   return fmt::format("{}: line {}", path, entry.line);
@@ -74,10 +75,11 @@ unsigned verb_bit(std::string_view name) {
   return 0;
 }
 
-const OptionSpec* find_option(std::string_view name) {
+const OptionSpec* find_option(std::string_view name, unsigned verb_bits) {
   std::string dashed(name);
   std::replace(dashed.begin(), dashed.end(), '_', '-');
   for (const OptionSpec& option : option_table()) {
+    if ((option.verbs & verb_bits) == 0) continue;
     if (option.name == dashed || (!option.alias.empty() && option.alias == dashed)) return &option;
   }
   return nullptr;
@@ -146,7 +148,9 @@ Result<void> Settings::add_config(const std::string& path, const std::vector<Con
       if (entry.section.empty() == in_section) continue;
       const auto verbs = verbs_of(path, entry);
       if (!verbs) return tl::unexpected(verbs.error());
-      const OptionSpec* option = find_option(entry.key);
+      const OptionSpec* option = find_option(entry.key, *verbs & verb_);
+      if (option == nullptr) option = find_option(entry.key, *verbs);
+      if (option == nullptr) option = find_option(entry.key);
       if (option == nullptr || option->apply == nullptr || (option->verbs & *verbs) == 0) {
         return unknown_key(path, entry, *verbs);
       }
@@ -172,7 +176,7 @@ Result<void> Settings::add_config(const std::string& path, const std::vector<Con
 Result<void> Settings::apply(SweepOptions& options) const {
   for (const OptionSpec& option : option_table()) {
     const Setting* setting = find(option.name);
-    if (setting == nullptr || option.apply == nullptr) continue;
+    if (setting == nullptr || option.apply == nullptr || (option.verbs & verb_) == 0) continue;
     if (auto ok = option.apply(options, *setting); !ok) return ok;
   }
   return {};

@@ -40,8 +40,8 @@ class Settings {
 /// Error: kUsage for another one, with the nearest, and for two variables that stand for one option.
 base::Result<void> check_environment(const Environment& environment);
 
-/// Option by name or alias, with - or _; null when there is none.
-const OptionSpec* find_option(std::string_view name);
+/// Option of one of the verbs by name or alias, with - or _; null when there is none.
+const OptionSpec* find_option(std::string_view name, unsigned verb_bits = ~0u);
 
 /// Names of the options that a verb takes.
 std::vector<std::string_view> option_names(unsigned verb_bits);

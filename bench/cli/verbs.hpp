@@ -25,10 +25,19 @@ struct GbenchOptions {
   std::vector<std::string> benchmark_args;
 };
 
+/// Training on several ranks.
+struct FsdpCommand {
+  FsdpOptions options;
+  Outputs outputs;
+  std::uint64_t seed = 1;
+  std::string command;
+};
+
 int sweep_verb(const SweepOptions& options);
 int report_verb(const ReportOptions& options);
 int verify_verb(const VerifyOptions& options);
 int gbench_verb(const GbenchOptions& options);
+int fsdp_verb(const FsdpCommand& command);
 int list_verb(const ListOptions& options);
 int explain_verb(const ExplainOptions& options);
 int doctor_verb(const DoctorOptions& options);

@@ -1,0 +1,232 @@
+// `attnbench fsdp`: trains a sharded model at every world size, one row each; or follows a golden training run.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "bench/cli/fsdp_cases.hpp"
+#include "bench/cli/fsdp_run.hpp"
+#include "bench/cli/print.hpp"
+#include "bench/cli/sweep_output.hpp"
+#include "bench/cli/terminal.hpp"
+#include "bench/cli/verbs.hpp"
+#include "bench/run/fsdp_row.hpp"
+#include "bench/run/interrupt.hpp"
+#include "bench/run/sink.hpp"
+#include "fsdp/launch.hpp"
+#include "reports/rows_io.hpp"
+#include "reports/table.hpp"
+
+namespace attnbench::cli {
+namespace {
+
+using base::ErrorKind;
+using base::fail;
+using base::Result;
+namespace status = reports::status;
+
+int complain(const base::Error& error) {
+  print_to(stderr, "error: {}\n", error.message);
+  return base::exit_code_of(error.kind);
+}
+
+/// Where rows and lines go; whoever is not rank 0 of a world has none.
+class Output {
+ public:
+  static Result<Output> open(const FsdpCommand& command) {
+    Output output(command.outputs);
+    std::string directory = command.outputs.out_dir;
+    if (directory.empty() && !command.options.verify.empty()) return output;  // a check keeps no rows unless asked
+    if (directory.empty()) {
+      auto made = run::make_default_directory();
+      if (!made) return tl::unexpected(made.error());
+      directory = std::move(*made);
+    } else if (auto ok = run::prepare_directory(directory, reports::kRowsFile, false); !ok) {
+      return tl::unexpected(ok.error());
+    }
+    output.rows_path_ = (std::filesystem::path(directory) / reports::kRowsFile).string();
+    auto sink = run::file_sink(output.rows_path_, &reports::to_json_line);
+    if (!sink) return tl::unexpected(sink.error());
+    output.sink_ = std::move(*sink);
+    output.document_.source = directory;
+    return output;
+  }
+
+  void header(bool verifying) {
+    if (!verifying) say(reports::table_header(style_, reports::RowKind::kTraining));
+  }
+
+  Result<void> add(const FsdpOutcome& outcome) {
+    if (!outcome.errors.empty()) say(comparisons(outcome));
+    if (outcome.errors.empty()) say(reports::table_row(outcome.row, style_));
+    document_.rows.push_back(outcome.row);
+    return sink_ ? sink_->row(outcome.row) : Result<void>();
+  }
+
+  Result<void> finish(bool verifying) {
+    if (!verifying && !document_.rows.empty()) say(reports::table_summary(document_, {}, style_));
+    if (!rows_path_.empty() && !document_.rows.empty()) say(fmt::format("rows: {}\n", rows_path_));
+    return document_.rows.empty() ? Result<void>() : write_reports(*outputs_, document_, "naive");
+  }
+
+  const std::vector<reports::Row>& rows() const { return document_.rows; }
+
+ private:
+  explicit Output(const Outputs& outputs) : outputs_(&outputs), people_(outputs.owns_stdout() ? stderr : stdout) {
+    style_ = {use_color(outputs.color, ::fileno(people_)), terminal_width(::fileno(people_))};
+  }
+
+  void say(const std::string& text) const {
+    if (outputs_->quiet) return;
+    print_to(people_, "{}", text);
+    std::fflush(people_);
+  }
+
+  static std::string comparisons(const FsdpOutcome& outcome) {
+    const reports::Row& row = outcome.row;
+    std::string text = fmt::format("{} rank{}, {}, {}, prefetch {}\n", *row.world_size, *row.world_size == 1 ? "" : "s",
+                                   row.strategy, row.dtype, *row.prefetch);
+    for (const run::ReplayError& error : outcome.errors) {
+      const std::string verdict =
+          error.allowed == 0 ? "not judged"
+                             : fmt::format("allowed {:.1g}  {}", error.allowed, error.passed() ? "pass" : "FAIL");
+      text += fmt::format("  {:<44} {:>8.1e} {}  {}\n", error.what, error.error,
+                          error.relative ? "relative" : "absolute", verdict);
+    }
+    return text;
+  }
+
+  const Outputs* outputs_;
+  std::FILE* people_;
+  reports::TableStyle style_;
+  std::string rows_path_;
+  std::unique_ptr<run::RowSink> sink_;
+  reports::Document document_;
+};
+
+int exit_code_of(const std::vector<reports::Row>& rows) {
+  for (const reports::Row& row : rows) {
+    if (row.status == status::kInterrupted) return 128 + run::interrupt_signal();
+  }
+  for (const reports::Row& row : rows) {
+    if (row.status != status::kOk) return base::exit_code::kRowFailed;
+  }
+  return base::exit_code::kOk;
+}
+
+/// local or mpi, for one case. auto takes processes where there are several ranks and MPI is here.
+Result<std::string> transport_for(const FsdpOptions& options, const run::FsdpCase& c) {
+  if (options.transport == "nccl") {
+    return fail(ErrorKind::kAbsent,
+                "--transport nccl: this build has none; take --transport local (threads) or mpi (processes)");
+  }
+  if (options.transport == "local") return options.transport;
+  const auto mpi = fsdp::check_mpi();
+  if (options.transport == "mpi") {
+    if (!mpi) return tl::unexpected(mpi.error());
+    return options.transport;
+  }
+  return std::string(mpi && c.world > 1 ? "mpi" : "local");
+}
+
+/// Cases one after the other, started from here.
+int run_alone(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases) {
+  std::vector<std::string> transports;
+  for (const run::FsdpCase& c : cases) {
+    auto transport = transport_for(command.options, c);
+    if (!transport) return complain(transport.error());
+    transports.push_back(std::move(*transport));
+  }
+  auto output = Output::open(command);
+  if (!output) return complain(output.error());
+  const run::InterruptGuard guard;
+  output->header(run.trajectory.has_value());
+  bool stuck = false;
+  for (std::size_t i = 0; i < cases.size() && !stuck && !run::interrupted(); ++i) {
+    FsdpOutcome outcome = transports[i] == "mpi" ? run_processes(run, cases[i]) : run_local(run, cases[i]);
+    if (outcome.row.status == status::kOk) run::add_scaling(outcome.row, output->rows());
+    if (outcome.row.status == status::kFailed) print_to(stderr, "error: {}\n", outcome.row.reason);
+    if (auto ok = output->add(outcome); !ok) return complain(ok.error());
+    stuck = outcome.stuck;
+  }
+  if (auto ok = output->finish(run.trajectory.has_value()); !ok) return complain(ok.error());
+  const int code = run::interrupted() ? 128 + run::interrupt_signal() : exit_code_of(output->rows());
+  if (!stuck) return code;
+  std::fflush(nullptr);
+  _exit(base::exit_code::kRowFailed);
+}
+
+/// A rank of a world that was started for one case.
+int run_started(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases) {
+  const std::string& directory = command.options.worker;
+  return fsdp::run_mpi_rank(directory, [&](fsdp::Observer* observer) -> Result<void> {
+    const auto outcome = run_as_rank(run, cases.front(), observer);
+    if (!outcome) return tl::unexpected(outcome.error());
+    return *outcome ? write_outcome(**outcome, directory) : Result<void>();
+  });
+}
+
+/// A rank of a world that somebody else started: every case in this world; rank 0 writes and speaks.
+int run_foreign(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases, bool speaks) {
+  int code = base::exit_code::kOk;
+  const int ended = fsdp::run_mpi_rank("", [&](fsdp::Observer* observer) -> Result<void> {
+    std::optional<Output> output;
+    if (speaks) {
+      auto opened = Output::open(command);
+      if (!opened) return tl::unexpected(opened.error());
+      output.emplace(std::move(*opened));
+      output->header(run.trajectory.has_value());
+    }
+    for (const run::FsdpCase& c : cases) {
+      auto outcome = run_as_rank(run, c, observer);
+      if (!outcome) return tl::unexpected(outcome.error());
+      if (!*outcome) continue;
+      if (auto ok = output->add(**outcome); !ok) return ok;
+    }
+    if (!output) return {};
+    code = exit_code_of(output->rows());
+    return output->finish(run.trajectory.has_value());
+  });
+  return ended != base::exit_code::kOk ? ended : code;
+}
+
+/// The world sizes of a run inside somebody else's world: its size alone.
+Result<void> take_world(FsdpCommand& command, const fsdp::ForeignWorld& world) {
+  if (world.launcher == "torchrun") {
+    return fail(ErrorKind::kAbsent,
+                fmt::format("torchrun started this (RANK {} of WORLD_SIZE {}), and its processes can meet through NCCL "
+                            "alone, which this build does not have; start it with mpiexec, or alone, and it starts "
+                            "its ranks itself",
+                            world.rank, world.size));
+  }
+  auto& sizes = command.options.world_size;
+  if (!sizes.empty() && (sizes.size() != 1 || sizes.front() != world.size)) {
+    return fail(ErrorKind::kUsage, fmt::format("{} started {} ranks, and that is the world: leave --world-size out",
+                                               world.launcher, world.size));
+  }
+  sizes = {world.size};
+  return {};
+}
+
+}  // namespace
+
+int fsdp_verb(const FsdpCommand& given) {
+  FsdpCommand command = given;
+  const bool started = !command.options.worker.empty();
+  const auto foreign = started ? std::nullopt : fsdp::foreign_world();
+  if (foreign) {
+    if (auto ok = take_world(command, *foreign); !ok) return complain(ok.error());
+  }
+  if (command.options.world_size.empty()) command.options.world_size = {1, 2};
+  const auto cases = fsdp_cases(command);
+  if (!cases) return complain(cases.error());
+  const bool writes_rows = !started && (!foreign || foreign->rank == 0);
+  const auto run = open_run(command, run::utc_now() + "-" + std::to_string(::getpid()), writes_rows);
+  if (!run) return complain(run.error());
+  if (started) return run_started(command, *run, *cases);
+  if (foreign) return run_foreign(command, *run, *cases, foreign->rank == 0);
+  return run_alone(command, *run, *cases);
+}
+
+}  // namespace attnbench::cli
