@@ -14,8 +14,14 @@ namespace attnbench::reports {
 namespace {
 
 /// Columns that must agree before times may be compared. A different commit is the point of comparing.
-constexpr std::array<std::string_view, 9> kSetUp = {"device_name", "isa",   "cores",    "driver", "libraries",
-                                                    "compiler",    "flags", "governor", "timing"};
+constexpr std::array<std::string_view, 14> kSetUp = {
+    "device_name", "isa",           "cores",         "os",
+    "driver",      "libraries",     "compiler",      "flags",
+    "timing",      "power_limit_w", "clock_max_mhz", "clock_mhz_median",
+    "governor",    "fingerprint"};
+
+/// A clock that was locked elsewhere shows in the samples alone; between runs of one setting it moves less than this.
+constexpr double kSameClockPct = 10;
 
 Number number_of(const Row& row, const Column& column) {
   if (is_absent(row, column)) return std::nullopt;
@@ -31,9 +37,6 @@ Number number_of(const Row& row, const Column& column) {
       },
       column.field);
 }
-
-bool is_time(const Column& metric) { return metric.name.starts_with("time_us_"); }
-bool is_rate(const Column& metric) { return metric.name == "tflops" || metric.name == "gbps"; }
 
 /// Rows of one side by key; of several documents every row of the key.
 using Launches = std::map<std::string, std::vector<const Row*>>;
@@ -58,6 +61,7 @@ Side side_of(const std::vector<const Row*>* rows) {
   Side side;
   if (rows == nullptr || rows->empty()) return side;
   side.row = representative(*rows);
+  side.launches = rows->size();
   if (rows->size() == 1) {
     side.times_us = base::thinned(side.row->sample_times_us);
     return side;
@@ -166,12 +170,32 @@ void judge_exact(Change& change) {
                                                   : Verdict::kSame;
 }
 
-void judge_sampled(Change& change, double alpha) {
-  if (!change.p_corrected || !change.shift_low_pct) {
-    change.reason = fmt::format("{} and {} samples are too few for an interval", change.base.times_us.size(),
-                                change.next.times_us.size());
-    return;
+/// The smallest p that samples of these sizes can have: of the order in which one side is the larger throughout.
+double least_p(std::size_t n, std::size_t m) {
+  double orders = 1;
+  for (std::size_t i = 1; i <= n && orders < 1e15; ++i) orders *= static_cast<double>(m + i) / static_cast<double>(i);
+  return 2 / orders;
+}
+
+/// Why no shift of these rows could ever be significant; empty where one could.
+std::string too_few(const Change& change, std::size_t rows, double alpha) {
+  const std::size_t n = change.base.times_us.size();
+  const std::size_t m = change.next.times_us.size();
+  if (n == 0 || m == 0) {
+    return fmt::format("no samples in {}; name the folder of the run, for --json leaves them out",
+                       n == 0 ? "the base" : "the new run");
   }
+  if (change.p_corrected && change.shift_low_pct && least_p(n, m) * static_cast<double>(rows) < alpha) return {};
+  std::size_t enough = 2;
+  while (least_p(enough, enough) * static_cast<double>(rows) >= alpha) ++enough;
+  return fmt::format("{} and {} {} are too few for {} rows at alpha {}; {} on each side would do", n, m,
+                     change.base.launches > 1 || change.next.launches > 1 ? "launches" : "independent samples", rows,
+                     alpha, enough);
+}
+
+void judge_sampled(Change& change, std::size_t rows, double alpha) {
+  change.reason = too_few(change, rows, alpha);
+  if (!change.reason.empty()) return;
   const double sign = change.gate.more_is_worse ? 1 : -1;
   const double bad = sign * *change.change_pct;
   const double threshold = std::max(change.gate.limit_pct, change.floor_pct);
@@ -182,8 +206,14 @@ void judge_sampled(Change& change, double alpha) {
     change.verdict = Verdict::kRegressed;
   } else if (bad < -threshold && sure && high < 0) {
     change.verdict = Verdict::kImproved;
-  } else if (low >= -threshold && high <= threshold) {
+  } else if (low >= -threshold && high <= threshold && std::fabs(bad) <= threshold) {
     change.verdict = Verdict::kSame;
+  } else if (low >= -threshold && high <= threshold) {
+    change.verdict = Verdict::kInconclusive;
+    change.reason = fmt::format(
+        "the medians differ by {:+.1f} % and the samples by {:+.1f} % to {:+.1f} %: they have "
+        "more than one mode; several launches of each side would tell",
+        *change.change_pct, *change.shift_low_pct, *change.shift_high_pct);
   } else {
     change.verdict = Verdict::kInconclusive;
     change.reason = fmt::format("{:+.1f} % to {:+.1f} % with a threshold of {:.1f} %: more samples would tell",
@@ -203,50 +233,94 @@ void judge(std::vector<Change>& changes, const CompareOptions& options) {
     if (change.p) change.p_corrected = corrected[at++];
     if (!change.base_value || !change.next_value) continue;
     if (is_time(*change.gate.metric) || is_rate(*change.gate.metric)) {
-      judge_sampled(change, options.alpha);
+      judge_sampled(change, p.size(), options.alpha);
     } else {
       judge_exact(change);
     }
   }
 }
 
-/// Every value of a column among the rows of those keys, sorted, joined.
-std::string values_of(const Launches& side, const std::set<std::string>& keys, const Column& column) {
+using Rows = std::vector<const Row*>;
+
+/// Rows of the keys that `other` has too; of all keys where it is null.
+Rows rows_of(const Launches& side, const Launches* other) {
+  Rows rows;
+  for (const auto& [key, of_key] : side) {
+    if (other == nullptr || other->contains(key)) rows.insert(rows.end(), of_key.begin(), of_key.end());
+  }
+  return rows;
+}
+
+/// Every value of a column among the rows, sorted, joined.
+std::string values_of(const Rows& rows, const Column& column) {
   std::set<std::string> values;
-  for (const std::string& key : keys) {
-    const auto found = side.find(key);
-    if (found == side.end()) continue;
-    for (const Row* row : found->second) {
-      if (std::string text = plain_text(*row, column); !text.empty()) values.insert(std::move(text));
-    }
+  std::string last;
+  for (const Row* row : rows) {
+    std::string text = plain_text(*row, column);
+    if (text.empty() || text == last) continue;
+    values.insert(text);
+    last = std::move(text);
   }
   return fmt::format("{}", fmt::join(values, ", "));
 }
 
-std::set<std::string> keys_of_both(const Launches& base, const Launches& next) {
-  std::set<std::string> keys;
-  for (const auto& [key, rows] : base) {
-    if (next.contains(key)) keys.insert(key);
+/// The clock of the samples, over the rows.
+Number clock_of(const Rows& rows) {
+  std::vector<double> clocks;
+  for (const Row* row : rows) {
+    if (row->clock_mhz_median) clocks.push_back(*row->clock_mhz_median);
   }
-  return keys;
+  return base::median(clocks);
+}
+
+/// What the column says of the two sides where that makes them two set-ups.
+std::optional<Difference> difference(const Rows& base, const Rows& next, const Column& column) {
+  Difference found{&column, {}, {}, false};
+  if (column.name == "clock_mhz_median") {
+    const Number before = clock_of(base);
+    const Number after = clock_of(next);
+    if (!before || !after || std::fabs(*after / *before - 1) * 100 <= kSameClockPct) return std::nullopt;
+    found.base = number_text(*before);
+    found.next = number_text(*after);
+  } else {
+    found.base = values_of(base, column);
+    found.next = values_of(next, column);
+    if (found.base == found.next) return std::nullopt;
+  }
+  return found;
 }
 
 /// Among the rows that have a partner.
 std::vector<Difference> differences(const Launches& base, const Launches& next,
                                     const std::vector<std::string>& allowed) {
-  const std::set<std::string> keys = keys_of_both(base, next);
+  const Rows before = rows_of(base, &next);
+  const Rows after = rows_of(next, &base);
+  const auto allows = [&allowed](std::string_view name) {
+    return std::any_of(allowed.begin(), allowed.end(),
+                       [name](const std::string& a) { return a == name || a == "all"; });
+  };
   std::vector<Difference> result;
   for (const std::string_view name : kSetUp) {
-    const Column* column = find_column(name);
-    Difference difference{column, values_of(base, keys, *column), values_of(next, keys, *column), false};
-    if (difference.base == difference.next) continue;
-    difference.allowed = std::find(allowed.begin(), allowed.end(), name) != allowed.end();
-    result.push_back(std::move(difference));
+    // A hash of most of the others: it says something only where they are equal.
+    if (name == "fingerprint" && !result.empty()) continue;
+    auto found = difference(before, after, *find_column(name));
+    if (!found) continue;
+    found->allowed = allows(name);
+    result.push_back(std::move(*found));
   }
   return result;
 }
 
 }  // namespace
+
+std::span<const std::string_view> set_up_columns() { return kSetUp; }
+
+bool is_time(const Column& metric) { return metric.name.starts_with("time_us_"); }
+
+bool is_rate(const Column& metric) {
+  constexpr std::array<std::string_view, 4> kRates = {"tflops", "gbps", "tokens_per_s", "fma_pct"};
+  return std::find(kRates.begin(), kRates.end(), metric.name) != kRates.end();
+}
 
 std::string_view to_string(Verdict verdict) {
   constexpr std::array<std::string_view, 7> kWords = {"regressed", "improved", "same",          "inconclusive",
@@ -258,12 +332,12 @@ bool Comparison::comparable() const {
   return std::all_of(differences.begin(), differences.end(), [](const Difference& d) { return d.allowed; });
 }
 
-bool Comparison::regressed() const {
-  return std::any_of(changes.begin(), changes.end(), [](const Change& change) {
-    const bool broke = change.verdict == Verdict::kNotComparable && change.base.row != nullptr &&
-                       change.base.row->status == status::kOk;
-    return change.verdict == Verdict::kRegressed || broke;
-  });
+bool Comparison::regressed() const { return std::any_of(changes.begin(), changes.end(), closes_gate); }
+
+bool closes_gate(const Change& change) {
+  const bool broke = change.verdict == Verdict::kNotComparable && change.base.row != nullptr &&
+                     change.base.row->status == status::kOk && change.next.row->status != status::kOk;
+  return change.verdict == Verdict::kRegressed || broke;
 }
 
 Comparison compare(const std::vector<Document>& base, const std::vector<Document>& next,
@@ -276,10 +350,10 @@ Comparison compare(const std::vector<Document>& base, const std::vector<Document
     for (const auto& [key, rows] : *side) keys.insert(key);
   }
   result.differences = differences(before, after, options.allowed);
-  result.base_commit = values_of(before, keys, *find_column("commit"));
-  result.next_commit = values_of(after, keys, *find_column("commit"));
+  result.base_commit = values_of(rows_of(before, nullptr), *find_column("commit"));
+  result.next_commit = values_of(rows_of(after, nullptr), *find_column("commit"));
   std::vector<Gate> gates = options.gates;
-  if (gates.empty()) gates.push_back({find_column("time_us_median"), 5, true});
+  if (gates.empty()) gates.push_back(*parse_gate(kDefaultGate));
   for (const Gate& gate : gates) {
     std::vector<Change> changes;
     for (const std::string& key : keys) changes.push_back(pair(key, before, after, gate, options));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@
 
 namespace attnbench::reports {
 
+/// The gate of a comparison that names none.
+inline constexpr std::string_view kDefaultGate = "time_us_median:+5%";
+
 /// `time_us_median:+5%`: an increase above 5 % is a regression; with a minus sign a decrease is.
 struct Gate {
   const Column* metric = nullptr;
@@ -25,7 +29,8 @@ struct Gate {
   bool operator==(const Gate&) const = default;
 };
 
-/// Errors  kUsage: not METRIC:+P% or METRIC:-P%, an unknown metric (the nearest named), one that is not a number
+/// Errors  kUsage, the text not named: not METRIC:+P% or METRIC:-P%, an unknown metric (the nearest named), one that is
+///         not a number
 base::Result<Gate> parse_gate(std::string_view text);
 
 enum class Verdict : std::uint8_t { kRegressed, kImproved, kSame, kInconclusive, kAdded, kRemoved, kNotComparable };
@@ -36,7 +41,7 @@ struct CompareOptions {
   double alpha = 0.05;                       // chance of any false alarm among all rows
   std::map<std::string, double> floors_pct;  // noise floor by key of a row
   double floor_pct = 0;                      // of rows that are not in floors_pct
-  std::vector<std::string> allowed;          // columns that may differ, e.g. driver
+  std::vector<std::string> allowed;          // columns that may differ, e.g. driver; "all" for every one
   bool operator==(const CompareOptions&) const = default;
 };
 
@@ -44,6 +49,7 @@ struct CompareOptions {
 struct Side {
   const Row* row = nullptr;
   std::vector<double> times_us;  // samples of one launch, or the median of each of several launches
+  std::size_t launches = 0;
 };
 
 /// One row of the comparison: one key under one gate.
@@ -59,6 +65,16 @@ struct Change {
   Verdict verdict = Verdict::kInconclusive;
   std::string reason;  // why, in a sentence
 };
+
+/// Columns that must be equal on both sides: what --allow takes.
+std::span<const std::string_view> set_up_columns();
+
+/// Metrics that samples stand for: times, and rates, which fall as the times grow. Others are exact numbers.
+bool is_time(const Column& metric);
+bool is_rate(const Column& metric);
+
+/// It regressed, or was ok and is not any more.
+bool closes_gate(const Change& change);
 
 /// A fact of the machine or of the build that is not the same on both sides.
 struct Difference {

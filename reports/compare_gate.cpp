@@ -31,10 +31,10 @@ base::Result<Gate> parse_gate(std::string_view text) {
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   const Column* metric = find_column(name);
-  if (metric == nullptr) return fail(ErrorKind::kUsage, fmt::format("--gate {}: {}", text, unknown_metric(name)));
+  if (metric == nullptr) return fail(ErrorKind::kUsage, unknown_metric(name));
   if (!is_number(*metric)) {
-    return fail(ErrorKind::kUsage, fmt::format("--gate {}: {} holds words, not numbers; try {}", text, name,
-                                               "time_us_median, peak_bytes or tflops"));
+    return fail(ErrorKind::kUsage,
+                fmt::format("{} holds words, not numbers; try {}", name, "time_us_median, peak_bytes or tflops"));
   }
   const std::string_view rest = colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
   const bool signed_percent = rest.size() >= 3 && (rest.front() == '+' || rest.front() == '-') && rest.back() == '%';
@@ -42,9 +42,9 @@ base::Result<Gate> parse_gate(std::string_view text) {
       signed_percent ? base::parse_number(std::string(rest.substr(1, rest.size() - 2))) : std::nullopt;
   if (!limit || *limit < 0) {
     return fail(ErrorKind::kUsage,
-                fmt::format("--gate {0}: after the metric comes a sign and a percentage; try {1}:+5% where more is "
-                            "worse, {1}:-5% where less is",
-                            text, name));
+                fmt::format("after the metric comes a sign and a percentage; try {0}:+5% where more is worse, "
+                            "{0}:-5% where less is",
+                            name));
   }
   return Gate{metric, *limit, rest.front() == '+'};
 }

@@ -22,6 +22,8 @@ std::string metric_value(const Change& change, const Number& value) {
   const std::string_view unit = change.gate.metric->unit;
   if (unit == "us") return time_text(*value);
   if (unit == "bytes") return bytes_text(*value);
+  if (unit == "TFLOP/s") return rate_text(*value);
+  if (unit == "GB/s") return gbps_text(*value);
   return digits_text(*value);
 }
 
@@ -70,12 +72,6 @@ const char* color_of(Verdict verdict) {
   }
 }
 
-std::string difference_sentence(const Difference& difference) {
-  const auto shown = [](const std::string& text) { return text.empty() ? std::string("unknown") : text; };
-  return fmt::format("{} differs: {} before, {} now", difference.column->name, shown(difference.base),
-                     shown(difference.next));
-}
-
 std::string json_number(const Number& value) {
   const std::string text = value ? number_text(*value) : "";
   return text.empty() ? "null" : text;
@@ -102,6 +98,12 @@ std::string csv_field(std::string_view text) {
 std::string plain(const Number& value) { return value ? number_text(*value) : std::string(); }
 
 }  // namespace
+
+std::string difference_sentence(const Difference& difference) {
+  const auto shown = [](const std::string& text) { return text.empty() ? std::string("unknown") : text; };
+  return fmt::format("{} differs: {} before, {} now", difference.column->name, shown(difference.base),
+                     shown(difference.next));
+}
 
 std::string counts_sentence(const Comparison& comparison) {
   std::string sentence;

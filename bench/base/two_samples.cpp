@@ -103,8 +103,12 @@ double kth_difference(std::span<const double> a, std::span<const double> b, std:
 /// How many differences to leave out on each side so that those between cover the shift with 1 - alpha; -1: none can.
 std::int64_t left_out(std::size_t n, std::size_t m, double alpha) {
   if (n <= kMostForExact && m <= kMostForExact) {
+    const std::vector<double> counts = orders_by_u(n, m);
+    const double most = alpha / 2 * std::accumulate(counts.begin(), counts.end(), 0.0);
     std::int64_t c = -1;
-    while (exact_lower_tail(n, m, static_cast<double>(c + 1)) <= alpha / 2) ++c;
+    for (double below = 0; below + counts[static_cast<std::size_t>(c + 1)] <= most; ++c) {
+      below += counts[static_cast<std::size_t>(c + 1)];
+    }
     return c;
   }
   const auto dn = static_cast<double>(n);

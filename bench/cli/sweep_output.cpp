@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "bench/base/units.hpp"
 #include "bench/cli/print.hpp"
@@ -64,17 +64,14 @@ base::Result<void> TableSink::row(const reports::Row& row) {
 
 base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,
                                  const std::string& baseline) {
-  struct Target {
-    const char* format;
-    const std::string* path;
-  };
-  const std::array targets{Target{"csv", &outputs.csv}, Target{"json", &outputs.json}, Target{"md", &outputs.md},
-                           Target{"gbench", &outputs.gbench_json}};
-  for (const Target& target : targets) {
-    if (target.path->empty()) continue;
+  std::vector<EmitTarget> targets{
+      {"csv", outputs.csv}, {"json", outputs.json}, {"md", outputs.md}, {"gbench", outputs.gbench_json}};
+  targets.insert(targets.end(), outputs.emit.begin(), outputs.emit.end());
+  for (const EmitTarget& target : targets) {
+    if (target.path.empty()) continue;
     const auto bytes = reports::emit(target.format, document, {baseline});
     if (!bytes) return tl::unexpected(bytes.error());
-    if (auto ok = reports::write_output(*target.path, *bytes); !ok) return ok;
+    if (auto ok = reports::write_format(target.format, target.path, *bytes); !ok) return ok;
   }
   return {};
 }

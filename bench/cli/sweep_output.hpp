@@ -47,7 +47,7 @@ class TableSink : public run::RowSink {
   reports::Document document_;
 };
 
-/// Writes --csv, --json, --md and --gbench-json, those that were asked for.
+/// Writes --csv, --json, --md, --gbench-json and --emit, those that were asked for.
 base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,
                                  const std::string& baseline);
 

@@ -124,6 +124,55 @@ TEST(Compare, SeveralLaunchesAreComparedByTheirMedians) {
   EXPECT_NEAR(*change.p, 2.0 / 252, 1e-12);
 }
 
+TEST(Compare, LaunchesThatCouldNeverBeSignificantSaySo) {
+  // Of 5 and 5 launches the smallest p is 2 / 252, which Holm multiplies by the number of rows.
+  const auto launches = [](std::size_t rows, double slower, unsigned seed) {
+    std::vector<Document> side;
+    for (unsigned launch = 0; launch < 5; ++launch) {
+      side.push_back(of({}));
+      for (std::size_t i = 0; i < rows; ++i) {
+        side.back().rows.push_back(sampled_row("flash", samples(slower * (100 + launch), 0.001, 20, seed + launch)));
+        side.back().rows.back().key = "row" + std::to_string(i);
+      }
+    }
+    return side;
+  };
+  const Comparison six = compare(launches(6, 1, 1), launches(6, 1.3, 50), {});
+  EXPECT_EQ(six.counts.at(Verdict::kRegressed), 6u);
+  const Comparison seven = compare(launches(7, 1, 1), launches(7, 1.3, 50), {});
+  EXPECT_EQ(seven.counts.at(Verdict::kInconclusive), 7u);
+  EXPECT_THAT(seven.changes.front().reason,
+              HasSubstr("5 and 5 launches are too few for 7 rows at alpha 0.05; 6 on each side would do"));
+}
+
+TEST(Compare, MediansThatTheSamplesDoNotFollowAreInconclusive) {
+  // Two modes, 100 and 130, in nearly equal parts: a few samples move the median and hardly the shift.
+  const auto modes = [](std::size_t low, std::size_t high) {
+    std::vector<double> times;
+    for (std::size_t i = 0; i < std::max(low, high); ++i) {
+      if (i < low) times.push_back(100 + 0.01 * static_cast<double>(i));
+      if (i < high) times.push_back(130 + 0.01 * static_cast<double>(i));
+    }
+    return times;
+  };
+  const Comparison comparison =
+      compare({of({sampled_row("flash", modes(21, 19))})}, {of({sampled_row("flash", modes(19, 21))})}, {});
+  EXPECT_EQ(only_change(comparison).verdict, Verdict::kInconclusive);
+  EXPECT_GT(*only_change(comparison).change_pct, 20);
+}
+
+TEST(Compare, AClockThatWasHeldElsewhereIsAnotherSetUp) {
+  Row before = sampled_row("flash", samples(100, 0.01, 30, 1));
+  before.clock_mhz_median = 1980;
+  Row after = before;
+  after.clock_mhz_median = 1900;
+  EXPECT_TRUE(compare({of({before})}, {of({after})}, {}).comparable());
+  after.clock_mhz_median = 1200;
+  const Comparison comparison = compare({of({before})}, {of({after})}, {});
+  EXPECT_FALSE(comparison.comparable());
+  EXPECT_THAT(compare_table(comparison, {}), HasSubstr("clock_mhz_median differs: 1980 before, 1200 now"));
+}
+
 TEST(Compare, BytesAreExactAndTheThresholdAloneDecides) {
   Row before = sampled_row("flash", samples(100, 0.01, 30, 1));
   Row after = before;
