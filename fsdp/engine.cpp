@@ -14,7 +14,7 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
-Result<void> check_options(const EngineOptions& options, const WorldInfo& world) {
+Result<void> check_options(const EngineOptions& options, int world) {
   if (options.prefetch < 0) return fail(ErrorKind::kUsage, "--prefetch is 0 or more layers");
   if (options.micro_batches < 1) return fail(ErrorKind::kUsage, "a step has one micro-batch at the least");
   if (options.reduce_dtype != Dtype::kFp32 && options.param_dtype != Dtype::kFp32 &&
@@ -28,9 +28,24 @@ Result<void> check_options(const EngineOptions& options, const WorldInfo& world)
     return fail(ErrorKind::kUsage,
                 fmt::format("ddp keeps whole gradients on each of the {} ranks, so it accumulates them there: take "
                             "--accumulation unsharded",
-                            world.size));
+                            world));
   }
   return {};
+}
+
+Numerics numerics_of(const EngineOptions& options) {
+  return {options.param_dtype, gradient_dtype(options), options.checkpoint};
+}
+
+Result<std::vector<LayerPlan>> plan_layers(const Model& model, const TokenShape& tokens, const EngineOptions& options,
+                                           Device& device) {
+  std::vector<LayerPlan> plans;
+  for (const auto& layer : model.layers) {
+    const auto plan = layer->plan(tokens, numerics_of(options), device);
+    if (!plan) return tl::unexpected(plan.error());
+    plans.push_back(*plan);
+  }
+  return plans;
 }
 
 }  // namespace
@@ -48,22 +63,29 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::make(const Model& model, const TokenShape& tokens, const EngineOptions& options,
                                              Device& device, Communicator& communicator) {
-  if (auto ok = check_options(options, communicator.world()); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_options(options, communicator.world().size); !ok) return tl::unexpected(ok.error());
   std::unique_ptr<Engine> engine(new Engine(tokens, options, device, communicator));
   if (auto ok = engine->build(model); !ok) return tl::unexpected(ok.error());
   return engine;
+}
+
+Result<MemoryUse> Engine::predict(const Model& model, const TokenShape& tokens, const EngineOptions& options, int world,
+                                  std::int64_t scratch_parts, Device& device) {
+  if (auto ok = check_options(options, world); !ok) return tl::unexpected(ok.error());
+  const auto layout = make_layout(model, world, options.strategy == Strategy::kDdp);
+  if (!layout) return tl::unexpected(layout.error());
+  const auto plans = plan_layers(model, tokens, options, device);
+  if (!plans) return tl::unexpected(plans.error());
+  return predict_memory(*layout, *plans, tokens, options, scratch_parts);
 }
 
 Result<void> Engine::build(const Model& model) {
   auto layout = make_layout(model, communicator_.world().size, options_.strategy == Strategy::kDdp);
   if (!layout) return tl::unexpected(layout.error());
   layout_ = std::move(*layout);
-  const Numerics numerics{options_.param_dtype, gradient_dtype(options_), options_.checkpoint};
-  for (const auto& layer : model.layers) {
-    const auto plan = layer->plan(tokens_, numerics, device_);
-    if (!plan) return tl::unexpected(plan.error());
-    plans_.push_back(*plan);
-  }
+  auto plans = plan_layers(model, tokens_, options_, device_);
+  if (!plans) return tl::unexpected(plans.error());
+  plans_ = std::move(*plans);
   layers_ = schedule_layers(layout_, plans_, options_);
   schedule_ = make_schedule(layers_, options_);
   predicted_ = predict_memory(layout_, plans_, tokens_, options_, communicator_.scratch_parts());
@@ -81,9 +103,8 @@ Result<void> Engine::build(const Model& model) {
 }
 
 Result<void> Engine::bind(const Model& model) {
-  const Numerics numerics{options_.param_dtype, gradient_dtype(options_), options_.checkpoint};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    auto layer = model.layers[i]->bind(tokens_, numerics, {memory_.saved[i], memory_.workspace}, device_);
+    auto layer = model.layers[i]->bind(tokens_, numerics_of(options_), {memory_.saved[i], memory_.workspace}, device_);
     if (!layer) return tl::unexpected(layer.error());
     Stage stage;
     stage.layer = std::move(*layer);

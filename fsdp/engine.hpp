@@ -67,6 +67,9 @@ class Engine {
   static base::Result<std::unique_ptr<Engine>> make(const Model& model, const TokenShape& tokens,
                                                     const EngineOptions& options, Device& device,
                                                     Communicator& communicator);
+  /// Bytes that one of `world` ranks will need; `scratch_parts` of its transport. Errors as make(), but for memory.
+  static base::Result<MemoryUse> predict(const Model& model, const TokenShape& tokens, const EngineOptions& options,
+                                         int world, std::int64_t scratch_parts, Device& device);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -37,6 +37,15 @@ Result<void> check(const ModelConfig& config) {
     return fail(ErrorKind::kUsage, "a width of " + std::to_string(b.width) + " does not make " +
                                        std::to_string(b.heads) + " heads of an even dimension");
   }
+  // Counts of bytes stay far below what 64 bits hold; so do the vectors that list the layers.
+  const double parameters = 2.0 * static_cast<double>(config.vocab) * static_cast<double>(b.width) +
+                            static_cast<double>(config.layers) * static_cast<double>(b.width) *
+                                (4.0 * static_cast<double>(b.width) + 3.0 * static_cast<double>(b.ff));
+  if (parameters > 1e15 || config.layers > 10'000) {
+    return fail(ErrorKind::kUsage,
+                "a model of more than 1e15 parameters or 10000 blocks is not tried; take fewer blocks, "
+                "a smaller width, feed-forward part or vocabulary");
+  }
   return {};
 }
 

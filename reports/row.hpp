@@ -22,6 +22,11 @@ inline constexpr const char* kTimeout = "timeout";             // fewer samples 
 inline constexpr const char* kFailed = "failed";               // the kernel or the device reported an error
 inline constexpr const char* kDeviceLost = "device_lost";      // the device can not be used any more in this run
 inline constexpr const char* kInterrupted = "interrupted";     // the user stopped the sweep during this point
+
+/// Whether it makes a run end with exit code 3: something went wrong, rather than being declined or stopped.
+constexpr bool is_failure(std::string_view word) {
+  return word == kIncorrect || word == kTimeout || word == kFailed || word == kDeviceLost;
+}
 }  // namespace status
 
 using Text = std::string;

@@ -6,7 +6,9 @@
 #include <filesystem>
 
 #include "bench/cli/fsdp_cases.hpp"
+#include "bench/cli/fsdp_plan.hpp"
 #include "bench/cli/fsdp_run.hpp"
+#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
@@ -42,7 +44,7 @@ class Output {
       auto made = run::make_default_directory();
       if (!made) return tl::unexpected(made.error());
       directory = std::move(*made);
-    } else if (auto ok = run::prepare_directory(directory, reports::kRowsFile, false); !ok) {
+    } else if (auto ok = run::prepare_directory(directory, reports::kRowsFile, run::Resume::kNever); !ok) {
       return tl::unexpected(ok.error());
     }
     output.rows_path_ = (std::filesystem::path(directory) / reports::kRowsFile).string();
@@ -110,7 +112,7 @@ int exit_code_of(const std::vector<reports::Row>& rows) {
     if (row.status == status::kInterrupted) return 128 + run::interrupt_signal();
   }
   for (const reports::Row& row : rows) {
-    if (row.status != status::kOk) return base::exit_code::kRowFailed;
+    if (status::is_failure(row.status)) return base::exit_code::kRowFailed;
   }
   return base::exit_code::kOk;
 }
@@ -130,21 +132,56 @@ Result<std::string> transport_for(const FsdpOptions& options, const run::FsdpCas
   return std::string(mpi && c.world > 1 ? "mpi" : "local");
 }
 
-/// Cases one after the other, started from here.
-int run_alone(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases) {
+/// How each case runs here and what it needs; a case that --verify brings has another shape, so nothing is asked of it.
+struct LocalPlan {
   std::vector<std::string> transports;
+  std::vector<FsdpDemand> demands;
+};
+
+Result<LocalPlan> plan_here(const FsdpCommand& command, const std::vector<run::FsdpCase>& cases) {
+  const auto device = open_device("cpu");
+  if (!device) return tl::unexpected(device.error());
+  LocalPlan plan;
   for (const run::FsdpCase& c : cases) {
     auto transport = transport_for(command.options, c);
-    if (!transport) return complain(transport.error());
-    transports.push_back(std::move(*transport));
+    if (!transport) return tl::unexpected(transport.error());
+    FsdpDemand demand;
+    if (command.options.verify.empty()) {
+      (*device)->set_threads(c.threads);
+      auto found = demand_of(c, *transport, **device);
+      if (!found) return tl::unexpected(found.error());
+      demand = std::move(*found);
+    }
+    plan.transports.push_back(std::move(*transport));
+    plan.demands.push_back(std::move(demand));
   }
+  return plan;
+}
+
+/// One case, or why it is not tried.
+FsdpOutcome run_case(const FsdpCommand& command, const FsdpRun& run, const run::FsdpCase& c,
+                     const std::string& transport, const FsdpDemand& demand) {
+  if (command.try_oom || demand.refusal.empty()) {
+    return transport == "mpi" ? run_processes(run, c) : run_local(run, c);
+  }
+  FsdpOutcome outcome;
+  outcome.row = run::describe_fsdp(c, run.device, run.provenance);
+  outcome.row.transport = transport;
+  outcome.row.predicted_bytes = static_cast<std::int64_t>(demand.rank_bytes);
+  run::finish(outcome.row, status::kOomPredicted, demand.refusal);
+  return outcome;
+}
+
+/// Cases one after the other, started from here.
+int run_alone(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases,
+              const LocalPlan& plan) {
   auto output = Output::open(command);
   if (!output) return complain(output.error());
   const run::InterruptGuard guard;
   output->header(run.trajectory.has_value());
   bool stuck = false;
   for (std::size_t i = 0; i < cases.size() && !stuck && !run::interrupted(); ++i) {
-    FsdpOutcome outcome = transports[i] == "mpi" ? run_processes(run, cases[i]) : run_local(run, cases[i]);
+    FsdpOutcome outcome = run_case(command, run, cases[i], plan.transports[i], plan.demands[i]);
     if (outcome.row.status == status::kOk) run::add_scaling(outcome.row, output->rows());
     if (outcome.row.status == status::kFailed) print_to(stderr, "error: {}\n", outcome.row.reason);
     if (auto ok = output->add(outcome); !ok) return complain(ok.error());
@@ -221,12 +258,22 @@ int fsdp_verb(const FsdpCommand& given) {
   if (command.options.world_size.empty()) command.options.world_size = {1, 2};
   const auto cases = fsdp_cases(command);
   if (!cases) return complain(cases.error());
+  std::optional<LocalPlan> plan;
+  if (!started && !foreign) {
+    auto here = plan_here(command, *cases);
+    if (!here) return complain(here.error());
+    plan = std::move(*here);
+  }
+  if (command.dry_run && plan) {
+    print_to(stdout, "{}", fsdp_plan_table(*cases, plan->transports, plan->demands));
+    return base::exit_code::kOk;
+  }
   const bool writes_rows = !started && (!foreign || foreign->rank == 0);
   const auto run = open_run(command, run::utc_now() + "-" + std::to_string(::getpid()), writes_rows);
   if (!run) return complain(run.error());
   if (started) return run_started(command, *run, *cases);
   if (foreign) return run_foreign(command, *run, *cases, foreign->rank == 0);
-  return run_alone(command, *run, *cases);
+  return run_alone(command, *run, *cases, *plan);
 }
 
 }  // namespace attnbench::cli

@@ -72,6 +72,15 @@ Result<std::vector<run::FsdpCase>> fsdp_cases(const FsdpCommand& command) {
   const FsdpOptions& options = command.options;
   const auto model = model_for(options);
   if (!model) return tl::unexpected(model.error());
+  const std::int64_t batch_max = *std::max_element(options.batch.begin(), options.batch.end());
+  const std::int64_t seq_max = *std::max_element(options.seq_len.begin(), options.seq_len.end());
+  constexpr std::int64_t kTokensMax = std::int64_t{1} << 30;
+  if (batch_max > kTokensMax / seq_max) {
+    return base::fail(
+        base::ErrorKind::kUsage,
+        fmt::format("--batch {} with --seq-len {} is more than 2^30 tokens of one rank, which is not tried", batch_max,
+                    seq_max));
+  }
   const int processors = std::max(1, kernels::cpu_facts().cores);
   std::vector<run::FsdpCase> cases;
   for (const fsdp::Strategy strategy : options.strategy) {

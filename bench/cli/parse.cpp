@@ -260,8 +260,9 @@ Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sin
       return VerifyOptions{sink.word,          options.axes.kernels, options.devices,
                            options.axes.dtype, options.outputs,      options.command};
     case verb::kFsdp: {
-      FsdpCommand command{std::move(options.fsdp), std::move(options.outputs), options.seed, options.command};
-      return command;
+      return FsdpCommand{
+          std::move(options.fsdp), std::move(options.outputs), options.seed, options.dry_run, options.try_oom,
+          options.command};
     }
     case verb::kCompare:
       return CompareOptions{sink.word, sink.second, std::move(options.comparing), std::move(options.outputs)};

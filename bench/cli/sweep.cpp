@@ -58,10 +58,7 @@ int exit_code_for(const run::RunSummary& summary) {
   if (summary.error) return complain(*summary.error);
   if (summary.interrupted) return run::interrupt_exit_code();
   if (summary.limit_reached) return base::exit_code::kTimeLimit;
-  for (const char* bad : {status::kIncorrect, status::kTimeout, status::kFailed, status::kDeviceLost}) {
-    if (summary.count(bad) > 0) return base::exit_code::kRowFailed;
-  }
-  return base::exit_code::kOk;
+  return summary.failures() > 0 ? base::exit_code::kRowFailed : base::exit_code::kOk;
 }
 
 /// Runs what is left of the plan and prints what there is to print.

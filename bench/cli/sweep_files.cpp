@@ -111,8 +111,10 @@ Result<SweepFolder> open_folder(const SweepOptions& options, std::span<const pla
     auto made = run::make_default_directory();
     if (!made) return tl::unexpected(made.error());
     folder.directory = std::move(*made);
-  } else if (auto ok = run::prepare_directory(folder.directory, reports::kRowsFile, options.resume); !ok) {
-    return tl::unexpected(ok.error());
+  } else {
+    const run::Resume resume = options.resume ? run::Resume::kWanted : run::Resume::kPossible;
+    auto ok = run::prepare_directory(folder.directory, reports::kRowsFile, resume);
+    if (!ok) return tl::unexpected(ok.error());
   }
   folder.rows_path = (std::filesystem::path(folder.directory) / reports::kRowsFile).string();
   auto sink = run::file_sink(folder.rows_path, &reports::to_json_line);  // from here on no other run can change it

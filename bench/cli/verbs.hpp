@@ -30,6 +30,8 @@ struct FsdpCommand {
   FsdpOptions options;
   Outputs outputs;
   std::uint64_t seed = 1;
+  bool dry_run = false;
+  bool try_oom = false;
   std::string command;
 };
 

@@ -247,7 +247,7 @@ int verify_verb(const VerifyOptions& options) {
   if (!candidates) return complain(candidates.error());
   if (auto ok = plan::check_choices(options.kernels, *candidates); !ok) return complain(ok.error());
   if (!options.outputs.out_dir.empty()) {
-    auto ok = run::prepare_directory(options.outputs.out_dir, reports::kRowsFile, false);
+    auto ok = run::prepare_directory(options.outputs.out_dir, reports::kRowsFile, run::Resume::kNever);
     if (!ok) return complain(ok.error());
   }
   std::vector<std::unique_ptr<kernels::Device>> devices;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/base/error.hpp"
@@ -49,6 +50,9 @@ struct FsdpMeasurement {
 /// Errors  of the engine
 base::Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device,
                                            fsdp::Communicator& communicator);
+
+/// Bytes of one rank by the memory formula, nothing allocated. Errors  of the engine
+base::Result<std::size_t> predicted_bytes(const FsdpCase& c, std::string_view transport, kernels::Device& device);
 
 /// The transport under the link that the case asks for, and its communicator.
 std::unique_ptr<fsdp::Communicator> communicator_for(const FsdpCase& c, std::unique_ptr<fsdp::Transport> transport,

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "bench/base/rng.hpp"
+#include "bench/measure/inputs.hpp"
 #include "bench/run/fsdp_case.hpp"
 #include "fsdp/numbers.hpp"
 #include "kernels/catalog.hpp"
@@ -114,6 +115,17 @@ Result<std::vector<StepTimes>> run_steps(const FsdpCase& c, fsdp::Engine& engine
   return measured;
 }
 
+/// A square matrix of N(0, 1); products of zeros would be faster than any others.
+bool fill_normal(const kernels::Buffer& matrix, std::int64_t side, std::uint64_t stream, kernels::Dtype dtype,
+                 kernels::Device& device) {
+  measure::HostTensor values({1, 1, side, side}, dtype);
+  const base::Rng rng(1, stream);
+  for (std::int64_t i = 0; i < side * side; ++i) {
+    measure::store_element(values, i, rng.normal(static_cast<std::uint64_t>(i)));
+  }
+  return device.upload(matrix.data(), values.bytes.data(), values.bytes.size()).has_value();
+}
+
 }  // namespace
 
 Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device, fsdp::Communicator& communicator) {
@@ -143,6 +155,15 @@ Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device,
   return result;
 }
 
+Result<std::size_t> predicted_bytes(const FsdpCase& c, std::string_view transport, kernels::Device& device) {
+  const auto model = fsdp::make_model(c.model);
+  if (!model) return tl::unexpected(model.error());
+  const std::int64_t scratch_parts = transport == "mpi" ? c.world - 1 : 0;  // threads add where the others' parts lie
+  const auto use = fsdp::Engine::predict(*model, c.tokens, c.engine, c.world, scratch_parts, device);
+  if (!use) return tl::unexpected(use.error());
+  return use->total();
+}
+
 std::unique_ptr<fsdp::Communicator> communicator_for(const FsdpCase& c, std::unique_ptr<fsdp::Transport> transport,
                                                      const fsdp::TransportOptions& options) {
   if (c.link) transport = fsdp::emulate_link(std::move(transport), *c.link);
@@ -161,8 +182,8 @@ std::optional<double> gemm_peak_gflops(kernels::Device& device, kernels::Dtype d
   const std::size_t bytes = static_cast<std::size_t>(kSide * kSide) * kernels::size_of(dtype);
   const auto workspace = device.allocate(*scratch), a = device.allocate(bytes), b = device.allocate(bytes),
              c = device.allocate(bytes);
-  if (!workspace || !a || !b || !c || !device.fill_bytes(a->data(), 0, bytes) ||
-      !device.fill_bytes(b->data(), 0, bytes)) {
+  if (!workspace || !a || !b || !c || !fill_normal(*a, kSide, 1, dtype, device) ||
+      !fill_normal(*b, kSide, 2, dtype, device)) {
     return std::nullopt;
   }
   const auto product = (*backend)->gemm->prepare(spec, workspace->data(), device);

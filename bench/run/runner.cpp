@@ -159,6 +159,12 @@ std::size_t RunSummary::count(const std::string& wanted) const {
   return found == by_status.end() ? 0 : found->second;
 }
 
+std::size_t RunSummary::failures() const {
+  std::size_t rows = 0;
+  for (const auto& [word, count] : by_status) rows += reports::status::is_failure(word) ? count : 0;
+  return rows;
+}
+
 RunSummary run_plan(const plan::Plan& plan, std::span<const plan::Candidate> candidates, const RunSettings& settings,
                     std::span<RowSink* const> sinks, const ProgressCallback& progress) {
   return Runner(plan, candidates, settings, sinks, progress).run();

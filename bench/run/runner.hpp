@@ -49,6 +49,8 @@ struct RunSummary {
   std::optional<base::Error> error;  // a sink failed, or a device could not be opened: the run ended there
 
   std::size_t count(const std::string& status) const;
+  /// Rows that make the run end with exit code 3.
+  std::size_t failures() const;
 };
 
 /// Runs every case of the plan in order: inputs, launch, check against the oracle, samples, row. Kernels of a point are

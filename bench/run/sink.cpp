@@ -115,9 +115,9 @@ Result<std::string> make_default_directory() {
   return fail(ErrorKind::kFailed, fmt::format("{} cannot be made: {}", directory, error.message()));
 }
 
-Result<void> prepare_directory(const std::string& directory, const std::string& rows_file, bool resume) {
+Result<void> prepare_directory(const std::string& directory, const std::string& rows_file, Resume resume) {
   std::error_code error;
-  if (resume) {
+  if (resume == Resume::kWanted) {
     if (fs::exists(fs::path(directory) / rows_file, error)) return {};
     return fail(ErrorKind::kUsage, fmt::format("--resume: {} has no {}; name the folder of an earlier sweep with --out",
                                                directory, rows_file));
@@ -129,9 +129,8 @@ Result<void> prepare_directory(const std::string& directory, const std::string& 
   if (error && !fs::exists(path)) {
     return fail(ErrorKind::kFailed, fmt::format("--out {} cannot be made: {}", directory, error.message()));
   }
-  return fail(ErrorKind::kUsage, fmt::format("--out {} exists already; name another folder, or add --resume to "
-                                             "continue the sweep in it",
-                                             directory));
+  const char* const advice = resume == Resume::kPossible ? ", or add --resume to continue the sweep in it" : "";
+  return fail(ErrorKind::kUsage, fmt::format("--out {} exists already; name another folder{}", directory, advice));
 }
 
 }  // namespace attnbench::run

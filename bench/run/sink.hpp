@@ -43,9 +43,12 @@ base::Result<void> finish_tail(const std::string& path);
 /// Errors  kFailed: cannot be made
 base::Result<std::string> make_default_directory();
 
-/// Makes a new directory (and its parents) for the rows of a run; with `resume` an existing one is what is wanted.
+/// Whether a run can go on in the directory of an earlier one, and whether it is to.
+enum class Resume : std::uint8_t { kNever, kPossible, kWanted };
+
+/// Makes a new directory (and its parents) for the rows of a run; for Resume::kWanted one with `rows_file` must exist.
 ///
 /// Errors  kUsage: it exists and is not to be resumed, or is to be and has no `rows_file`. kFailed: cannot be made
-base::Result<void> prepare_directory(const std::string& directory, const std::string& rows_file, bool resume);
+base::Result<void> prepare_directory(const std::string& directory, const std::string& rows_file, Resume resume);
 
 }  // namespace attnbench::run

@@ -30,6 +30,12 @@ std::string refusal(std::vector<std::string> words) {
   return parsed ? "" : parsed.error().message;
 }
 
+TEST(ParseFsdp, TakesDryRunAndTryOomWithTheSweep) {
+  EXPECT_TRUE(command({"--dry-run"}).dry_run);
+  EXPECT_FALSE(command({"--dry-run"}).try_oom);
+  EXPECT_TRUE(command({"--try-oom"}).try_oom);
+}
+
 TEST(ParseFsdp, WithoutOptionsHasTheDefaults) {
   const FsdpOptions o = command({}).options;
   EXPECT_THAT(o.world_size, IsEmpty()) << "1 and 2, or the world it is started in";

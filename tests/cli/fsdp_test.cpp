@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/base/units.hpp"
 #include "fsdp/launch.hpp"
 #include "reports/rows_io.hpp"
 #include "tests/cli/program.hpp"
@@ -252,6 +253,49 @@ TEST_F(Fsdp, AKilledOrStoppedRankEndsTheRunWithThreeAndLeavesNobody) {
     ASSERT_TRUE(document);
     EXPECT_EQ(document->rows[0].status, "failed");
   }
+}
+
+TEST_F(Fsdp, WhatWouldNotFitIsARowAndIsNotTried) {
+  const Outcome run = run_fsdp("fsdp --transport local --world-size 1,64 --model 10b --layers 400 --out " + out_);
+  EXPECT_EQ(run.code, 0) << run.err;
+  const std::vector<reports::Row> found = rows();
+  ASSERT_EQ(found.size(), 2u);
+  for (const reports::Row& row : found) {
+    EXPECT_EQ(row.status, "oom_predicted");
+    EXPECT_THAT(row.reason, HasSubstr("are free; try a smaller --model"));
+    EXPECT_EQ(row.transport, "local");
+    EXPECT_GT(row.predicted_bytes.value_or(0), 0);
+  }
+  // A rank of 64 keeps less than the only one.
+  EXPECT_LT(*found[1].predicted_bytes, *found[0].predicted_bytes);
+}
+
+TEST_F(Fsdp, ADryRunSaysWhatARankNeedsAndRunsNothing) {
+  const std::string arguments = std::string("fsdp --transport local --world-size 2 --out ") + out_ + kSmall;
+  const Outcome dry = run_fsdp(arguments + "--dry-run");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("of a rank"));
+  EXPECT_FALSE(std::filesystem::exists(out_));
+  ASSERT_EQ(run_fsdp(arguments).code, 0);
+  const std::vector<reports::Row> found = rows();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(dry.out, HasSubstr(base::format_bytes(static_cast<double>(*found[0].predicted_bytes))));
+}
+
+TEST_F(Fsdp, SizesThatCannotBeCountedAreRefused) {
+  for (const char* sizes : {"--batch 16M --seq-len 1k", "--layers 1M", "--d-model 16M --vocab 100000000"}) {
+    const Outcome run = run_fsdp(std::string("fsdp --out ") + out_ + " " + sizes);
+    EXPECT_EQ(run.code, 2) << sizes << run.err;
+    EXPECT_THAT(run.err, HasSubstr("not tried")) << sizes;
+  }
+}
+
+TEST_F(Fsdp, AnOldFolderIsRefusedWithoutAdviceThatFsdpDoesNotTake) {
+  std::filesystem::create_directory(out_);
+  const Outcome run = run_fsdp(std::string("fsdp --out ") + out_ + kSmall);
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("exists already; name another folder"));
+  EXPECT_THAT(run.err, Not(HasSubstr("--resume")));
 }
 
 TEST_F(Fsdp, UnderMpiexecItTakesTheWorldThatIsThere) {
