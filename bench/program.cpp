@@ -19,6 +19,8 @@ struct Dispatch {
   int operator()(const cli::VerifyOptions& options) const { return cli::verify_verb(options); }
   int operator()(const cli::GbenchOptions& options) const { return cli::gbench_verb(options); }
   int operator()(const cli::FsdpCommand& command) const { return cli::fsdp_verb(command); }
+  int operator()(const cli::CompareOptions& options) const { return cli::compare_verb(options); }
+  int operator()(const cli::NoiseOptions& options) const { return cli::noise_verb(options); }
   int operator()(const cli::ListOptions& options) const { return cli::list_verb(options); }
   int operator()(const cli::ExplainOptions& options) const { return cli::explain_verb(options); }
   int operator()(const cli::DoctorOptions& options) const { return cli::doctor_verb(options); }

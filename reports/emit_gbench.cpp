@@ -9,6 +9,7 @@
 #include "reports/columns.hpp"
 #include "reports/emit.hpp"
 #include "reports/format.hpp"
+#include "reports/named_rows.hpp"
 #include "reports/rows_io.hpp"
 
 namespace attnbench::reports {
@@ -20,25 +21,11 @@ constexpr std::array<std::string_view, 11> kCounters = {
     "tflops",      "gbps",       "intensity",      "fma_pct",         "peak_bytes", "err_abs_max",
     "err_rel_max", "spread_pct", "time_us_ci_low", "time_us_ci_high", "time_us_min"};
 
-bool is_timing(const Row& row) { return row.status == status::kOk && row.time_us_median.has_value(); }
-
-/// The row's key, or, for rows written by something else, its identity.
-std::string name_of(const Row& row) {
-  if (!row.key.empty()) return row.key;
-  std::string name = row.kernel;
-  for (const char* axis : {"variant", "pass", "dtype", "causal", "batch", "heads", "kv_heads", "d_model", "seq_len",
-                           "seq_len_k", "window", "cache", "threads", "device"}) {
-    const std::string text = plain_text(row, *find_column(axis));
-    if (!text.empty()) name += fmt::format("/{}:{}", axis, text);
-  }
-  return name;
-}
-
 /// Words of the rows that are left out, with their counts.
 std::string left_out_sentence(const Document& document) {
   Document left_out;
   for (const Row& row : document.rows) {
-    if (!is_timing(row)) left_out.rows.push_back(row);
+    if (!is_timed(row)) left_out.rows.push_back(row);
   }
   std::set<std::string> words;
   for (const Row& row : left_out.rows) words.insert(one_line(row.status));
@@ -107,14 +94,9 @@ std::string benchmark(const Row& row, const std::string& name, std::size_t index
 
 std::string emit_gbench(const Document& document, const EmitOptions&) {
   std::string json = "{\n  \"context\": {\n" + context(document) + "  },\n  \"benchmarks\": [";
-  std::unordered_set<std::string> names;
   std::size_t index = 0;
-  for (const Row& row : document.rows) {
-    if (!is_timing(row)) continue;
-    // Readers match by name and take the first: a second one must not be called the same.
-    std::string name = name_of(row);
-    for (int copy = 2; !names.insert(name).second; ++copy) name = fmt::format("{}#{}", name_of(row), copy);
-    json += (index == 0 ? "\n" : ",\n") + benchmark(row, name, index);
+  for (const NamedRow& named : timed_rows(document)) {
+    json += (index == 0 ? "\n" : ",\n") + benchmark(*named.row, named.name, index);
     ++index;
   }
   return json + "\n  ]\n}\n";

@@ -7,6 +7,7 @@
 #include "reports/columns.hpp"
 #include "reports/emit.hpp"
 #include "reports/format.hpp"
+#include "reports/markdown.hpp"
 #include "reports/provenance.hpp"
 #include "reports/speedup.hpp"
 #include "reports/training_table.hpp"
@@ -15,54 +16,13 @@ namespace attnbench::reports {
 
 namespace {
 
-constexpr const char* kAbsent = "n/a";
-
-/// Text that stays inside its table cell and means itself: no pipe, no line break, no markup.
-std::string cell(std::string_view text) {
-  std::string safe;
-  for (const char letter : one_line(text)) {
-    switch (letter) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '|':
-      case '\\':
-      case '`':
-      case '*':
-      case '_':
-      case '[':
-      case ']':
-        safe.append(1, '\\').append(1, letter);
-        break;
-      default:
-        safe += letter;
-    }
-  }
-  return safe.empty() ? kAbsent : safe;
-}
-
-std::string line_of(const std::vector<std::string>& cells) {
-  std::string line = "|";
-  for (const std::string& text : cells) line += " " + text + " |";
-  return line + "\n";
-}
-
-/// Titles and the rule below them; numbers are aligned right.
-std::string head(const std::vector<std::string>& titles, const std::vector<bool>& numeric) {
-  std::string rule = "|";
-  for (const bool is_number : numeric) rule += is_number ? "---:|" : "---|";
-  return line_of(titles) + rule + "\n";
-}
+using markdown::cell;
+using markdown::head;
+using markdown::line_of;
 
 template <typename Optional, typename Format>
 std::string number_cell(const Optional& value, Format format) {
-  return value ? format(static_cast<double>(*value)) : kAbsent;
+  return value ? format(static_cast<double>(*value)) : markdown::kAbsent;
 }
 
 std::string two_digits(double value) { return fmt::format("{:.2f}", value); }
@@ -117,7 +77,7 @@ struct ResultColumn {
   std::string (*text)(const Row& row);
 };
 
-std::string integer_cell(const Integer& value) { return value ? std::to_string(*value) : kAbsent; }
+std::string integer_cell(const Integer& value) { return value ? std::to_string(*value) : markdown::kAbsent; }
 
 constexpr std::array<ResultColumn, 21> kResults = {{
     {"kernel", false, [](const Row& row) { return cell(row.kernel); }},

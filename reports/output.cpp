@@ -100,4 +100,18 @@ base::Result<void> write_output(const std::string& path_or_dash, std::string_vie
   return cannot_write(path_or_dash, error_number);
 }
 
+base::Result<void> append_output(const std::string& path_or_dash, std::string_view bytes) {
+  if (path_or_dash == "-") return write_output(path_or_dash, bytes);
+  const int descriptor = ::open(path_or_dash.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (descriptor < 0) return cannot_write(path_or_dash, errno);
+  int error_number = write_all(descriptor, bytes);
+  if (::close(descriptor) != 0 && error_number == 0) error_number = errno;
+  if (error_number != 0) return cannot_write(path_or_dash, error_number);
+  return {};
+}
+
+base::Result<void> write_format(std::string_view format, const std::string& path_or_dash, std::string_view bytes) {
+  return appends(format) ? append_output(path_or_dash, bytes) : write_output(path_or_dash, bytes);
+}
+
 }  // namespace attnbench::reports

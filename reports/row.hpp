@@ -85,7 +85,9 @@ struct Row {
   Text sampling;
   Text commit, version, time_utc, host, os;
   Integer cores;
-  Text isa, driver, libraries, compiler, flags, governor, fingerprint, note;
+  Text isa, driver, libraries, compiler, flags, governor;
+  Number power_limit_w, clock_max_mhz;
+  Text fingerprint, note;
   Number load_avg;
 
   // Kept so that a comparison can be redone; in rows.jsonl only.

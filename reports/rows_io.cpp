@@ -124,58 +124,120 @@ base::Result<Document> parse_json_document(std::string_view bytes, const std::st
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-base::Result<Document> parse_lines(std::string_view bytes, const std::string& source) {
-  Document document{source, {}, {}};
-  Collector collector(document);
-  std::size_t line_number = 0;
-  for (std::size_t begin = 0; begin < bytes.size();) {
-    ++line_number;
+/// Takes rows line by line.
+class LineParser {
+ public:
+  explicit LineParser(const std::string& source) : document_{source, {}, {}} {}
+
+  /// `is_finished`: the line had its newline.
+  base::Result<void> take(std::string_view line, bool is_finished) {
+    ++line_number_;
+    if (is_blank(line)) return {};
+    if (!is_finished && is_torn(line)) {
+      if (document_.rows.empty()) return damage("the line ends too early, and there is no whole row");
+      document_.warnings.push_back(
+          fmt::format("{}: line {}: the last line is torn (the run was stopped while writing it); it is left out",
+                      document_.source, line_number_));
+      return {};
+    }
+    if (line.find('\0') != std::string_view::npos) return damage("there is a NUL byte");
+    RowHandler handler(line_number_, false);
+    if (!Json::sax_parse(line.begin(), line.end(), &handler)) return damage(handler.error);
+    if (handler.is_document) return damage("a document among rows");
+    collector_.take(handler);
+    return {};
+  }
+
+  base::Result<Document> finish() {
+    if (document_.rows.empty()) return damaged(document_.source, 1, "there is no row");
+    collector_.finish();
+    return std::move(document_);
+  }
+
+ private:
+  tl::unexpected<base::Error> damage(std::string_view fault) const {
+    return damaged(document_.source, line_number_, fault);
+  }
+
+  Document document_;
+  Collector collector_{document_};
+  std::size_t line_number_ = 0;
+};
+
+/// Hands over the whole lines of `bytes`, and what is left behind them when it is the last; returns how much it took.
+base::Result<std::size_t> take_lines(LineParser& parser, std::string_view bytes, bool is_last) {
+  std::size_t begin = 0;
+  while (begin < bytes.size()) {
     const std::size_t newline = bytes.find('\n', begin);
     const bool is_finished = newline != std::string_view::npos;
+    if (!is_finished && !is_last) break;
     const std::string_view line = bytes.substr(begin, is_finished ? newline - begin : newline);
+    if (auto ok = parser.take(line, is_finished); !ok) return tl::unexpected(ok.error());
     begin = is_finished ? newline + 1 : bytes.size();
-    if (is_blank(line)) continue;
-    if (!is_finished && is_torn(line)) {
-      if (document.rows.empty())
-        return damaged(source, line_number, "the line ends too early, and there is no whole row");
-      document.warnings.push_back(
-          fmt::format("{}: line {}: the last line is torn (the run was stopped while writing it); it is left out",
-                      source, line_number));
-      continue;
-    }
-    if (line.find('\0') != std::string_view::npos) return damaged(source, line_number, "there is a NUL byte");
-    RowHandler handler(line_number, false);
-    if (!Json::sax_parse(line.begin(), line.end(), &handler)) return damaged(source, line_number, handler.error);
-    if (handler.is_document) return damaged(source, line_number, "a document among rows");
-    collector.take(handler);
   }
-  if (document.rows.empty()) return damaged(source, 1, "there is no row");
-  collector.finish();
-  return document;
+  return begin;
 }
 
-/// Bytes of a regular file or a pipe.
-base::Result<std::string> read_file(const std::string& path) {
-  const auto cannot = [&path] {
-    return base::fail(ErrorKind::kUnreadable, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
-  };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  if (!file) return cannot();
-  struct stat facts {};
-  if (fstat(fileno(file.get()), &facts) != 0) return cannot();
-  if (!S_ISREG(facts.st_mode) && !S_ISFIFO(facts.st_mode)) {
-    return base::fail(ErrorKind::kUnreadable, fmt::format("cannot read {}: not a file of rows", path));
+base::Result<Document> parse_lines(std::string_view bytes, const std::string& source) {
+  LineParser parser(source);
+  if (auto ok = take_lines(parser, bytes, true); !ok) return tl::unexpected(ok.error());
+  return parser.finish();
+}
+
+/// Whether a file that begins so may hold a document: its first line with something in it ends within a value, or is
+/// one. Documents span lines, and rows do not.
+bool may_be_document(std::string_view beginning) {
+  while (!beginning.empty()) {
+    const std::size_t newline = beginning.find('\n');
+    const std::string_view line = beginning.substr(0, newline);
+    beginning.remove_prefix(newline == std::string_view::npos ? beginning.size() : newline + 1);
+    if (is_blank(line)) continue;
+    const std::size_t line_number = 1;
+    RowHandler handler(line_number, false);
+    const bool whole = Json::sax_parse(line.begin(), line.end(), &handler);
+    return handler.is_document || (!whole && handler.syntax_position > line.size());
   }
-  std::string bytes;
+  return true;
+}
+
+tl::unexpected<base::Error> cannot_read(const std::string& path, const char* why) {
+  return base::fail(ErrorKind::kUnreadable, fmt::format("cannot read {}: {}", path, why));
+}
+
+/// Appends up to a chunk; false at the end.
+bool read_chunk(std::FILE* file, std::string& bytes) {
   constexpr std::size_t kChunk = 1 << 20;
-  for (std::size_t got = kChunk; got == kChunk;) {
-    const std::size_t before = bytes.size();
-    bytes.resize(before + kChunk);
-    got = std::fread(bytes.data() + before, 1, kChunk, file.get());
-    bytes.resize(before + got);
+  const std::size_t before = bytes.size();
+  bytes.resize(before + kChunk);
+  const std::size_t got = std::fread(bytes.data() + before, 1, kChunk, file);
+  bytes.resize(before + got);
+  return got == kChunk;
+}
+
+/// Rows of a regular file or a pipe. Of lines only a chunk is held beside the rows; of a document all of its bytes.
+base::Result<Document> read_rows(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  if (!file) return cannot_read(path, std::strerror(errno));
+  struct stat facts {};
+  if (fstat(fileno(file.get()), &facts) != 0) return cannot_read(path, std::strerror(errno));
+  if (!S_ISREG(facts.st_mode) && !S_ISFIFO(facts.st_mode)) return cannot_read(path, "not a file of rows");
+  std::string bytes;
+  bool more = read_chunk(file.get(), bytes);
+  while (more && bytes.find('\n') == std::string::npos) more = read_chunk(file.get(), bytes);
+  if (may_be_document(bytes)) {
+    while (more) more = read_chunk(file.get(), bytes);
+    if (std::ferror(file.get()) != 0) return cannot_read(path, std::strerror(errno));
+    return parse_rows(bytes, path);
   }
-  if (std::ferror(file.get()) != 0) return cannot();
-  return bytes;
+  LineParser parser(path);
+  while (true) {
+    if (std::ferror(file.get()) != 0) return cannot_read(path, std::strerror(errno));
+    const auto taken = take_lines(parser, bytes, !more);
+    if (!taken) return tl::unexpected(taken.error());
+    if (!more) return parser.finish();
+    bytes.erase(0, *taken);
+    more = read_chunk(file.get(), bytes);
+  }
 }
 
 }  // namespace
@@ -242,9 +304,7 @@ base::Result<Document> load_rows(const std::string& dir_or_file) {
   struct stat facts {};
   const bool is_directory = stat(dir_or_file.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
   const std::string path = is_directory ? dir_or_file + "/" + kRowsFile : dir_or_file;
-  const base::Result<std::string> bytes = read_file(path);
-  if (!bytes) return tl::unexpected(bytes.error());
-  return parse_rows(*bytes, path);
+  return read_rows(path);
 }
 
 }  // namespace attnbench::reports

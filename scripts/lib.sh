@@ -7,8 +7,8 @@ readonly choice="$build/.attnbench-choice"  # the ATTNBENCH_CUDA and the CUDA co
 readonly exit_usage=2 exit_absent=4
 
 readonly program_packages=(
-  ca-certificates cmake g++ git libcli11-dev libdnnl-dev libbenchmark-dev libexpected-dev libfmt-dev libhwy-dev
-  libtomlplusplus-dev ninja-build nlohmann-json3-dev ocl-icd-opencl-dev)
+  ca-certificates cmake g++ git libbenchmark-dev libboost-math-dev libcli11-dev libdnnl-dev libexpected-dev libfmt-dev
+  libhwy-dev libtomlplusplus-dev ninja-build nlohmann-json3-dev ocl-icd-opencl-dev)
 readonly test_packages=(libgmock-dev libgtest-dev libopenmpi-dev openmpi-bin python3)
 
 say() { printf 'attnbench: %s\n' "$*" >&2; }

@@ -106,9 +106,10 @@ Result<void> baseline(S& options, const Setting& setting) {
 
 constexpr std::string_view kAxes = "Axes (the plan is their product)";
 constexpr std::string_view kShape = "Shape of the plan";
-constexpr std::string_view kSampling = "Sampling";
+constexpr std::string_view kSamplingGroup = "Sampling";
 constexpr std::string_view kOutput = "Output";
 
+using verb::kCompare;
 using verb::kFsdp;
 using verb::kGbench;
 using verb::kList;
@@ -116,7 +117,7 @@ using verb::kMeasuring;
 using verb::kReport;
 using verb::kSweep;
 using verb::kVerify;
-constexpr unsigned kWriting = kSweep | kReport | kVerify | kFsdp;
+constexpr unsigned kWriting = kSweep | kReport | kVerify | kFsdp | kCompare;
 
 #define APPLY(expression) [](S& o, const Setting& s) -> Result<void> { return expression; }
 #define SHOW(expression) [](const S& o, [[maybe_unused]] unsigned v) -> std::string { return expression; }
@@ -168,27 +169,28 @@ const OptionSpec kTable[] = {
     {"deterministic", "", "", kShape, "ask kernels for results that repeat bit by bit", kMeasuring, false, ',',
      APPLY(toggle(o.sampling.deterministic, s))},
 
-    {"timing", "", "WORD", kSampling, "auto, wall (CPU), events or graph (CUDA), declared (mock)", kMeasuring, false,
-     ',', APPLY(store(o.sampling.timing, parse_timing(s.value), s)), SHOW(std::string(to_string(o.sampling.timing)))},
-    {"min-samples", "", "N", kSampling, "least samples of a row", kSweep, false, ',',
+    {"timing", "", "WORD", kSamplingGroup, "auto, wall (CPU), events or graph (CUDA), declared (mock)", kMeasuring,
+     false, ',', APPLY(store(o.sampling.timing, parse_timing(s.value), s)),
+     SHOW(std::string(to_string(o.sampling.timing)))},
+    {"min-samples", "", "N", kSamplingGroup, "least samples of a row", verb::kSampling, false, ',',
      APPLY(count(o.sampling.samples_min, s)), SHOW(std::to_string(o.sampling.samples_min))},
-    {"max-samples", "", "N", kSampling, "most samples of a row", kSweep, false, ',',
+    {"max-samples", "", "N", kSamplingGroup, "most samples of a row", verb::kSampling, false, ',',
      APPLY(count(o.sampling.samples_max, s)), SHOW(std::to_string(o.sampling.samples_max))},
-    {"min-time", "", "TIME", kSampling, "least time sampled per row", kSweep, false, ',',
+    {"min-time", "", "TIME", kSamplingGroup, "least time sampled per row", verb::kSampling, false, ',',
      APPLY(seconds(o.sampling.time_min_s, s, true)), SHOW(shown::seconds(o.sampling.time_min_s))},
-    {"time-limit", "", "TIME", kSampling,
-     "most time sampled per row, cache flushes included; the least samples are taken all the same", kSweep, false, ',',
-     APPLY(seconds(o.sampling.time_limit_s, s, false)), SHOW(shown::seconds(o.sampling.time_limit_s))},
-    {"max-noise", "", "PERCENT", kSampling, "stop when the median's 95 % interval is within this", kSweep, false, ',',
-     APPLY(percent(o.sampling.noise_max_pct, s)), SHOW(shown::number(o.sampling.noise_max_pct))},
-    {"run-limit", "", "TIME", kSampling, "end the whole run after this, exit 124", kSweep, false, ',',
+    {"time-limit", "", "TIME", kSamplingGroup,
+     "most time sampled per row, cache flushes included; the least samples are taken all the same", verb::kSampling,
+     false, ',', APPLY(seconds(o.sampling.time_limit_s, s, false)), SHOW(shown::seconds(o.sampling.time_limit_s))},
+    {"max-noise", "", "PERCENT", kSamplingGroup, "stop when the median's 95 % interval is within this", verb::kSampling,
+     false, ',', APPLY(percent(o.sampling.noise_max_pct, s)), SHOW(shown::number(o.sampling.noise_max_pct))},
+    {"run-limit", "", "TIME", kSamplingGroup, "end the whole run after this, exit 124", kSweep, false, ',',
      APPLY(seconds(o.run_limit_s, s, true)), SHOW(shown::run_limit(o.run_limit_s))},
-    {"thermal", "", "WORD", kSampling, "burst, or sustained: 5 s of launches before every row", kSweep, false, ',',
-     thermal, SHOW(shown::thermal(o.sampling.sustained))},
+    {"thermal", "", "WORD", kSamplingGroup, "burst, or sustained: 5 s of launches before every row", verb::kSampling,
+     false, ',', thermal, SHOW(shown::thermal(o.sampling.sustained))},
 
     {"baseline", "", "KERNEL", kOutput, "kernel that speed-ups refer to, NAME or NAME:VARIANT", kSweep | kReport, false,
      ',', baseline, SHOW(o.baseline)},
-    {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify | kFsdp, false, ',',
+    {"out", "", "DIR", kOutput, "where rows.jsonl goes", kSweep | kVerify | kFsdp | verb::kNoise, false, ',',
      APPLY(text(o.outputs.out_dir, s)), SHOW(shown::out_dir(o.outputs.out_dir, v != kVerify))},
     {"csv", "", "FILE", kOutput, "write CSV; - is standard output", kWriting, false, ',',
      APPLY(text(o.outputs.csv, s))},
@@ -212,9 +214,10 @@ const OptionSpec kTable[] = {
 
 std::span<const OptionSpec> option_table() {
   static const std::vector<OptionSpec> all = [] {
-    const auto first = fsdp_option_table();
-    std::vector<OptionSpec> options(first.begin(), first.end());
-    options.insert(options.end(), std::begin(kTable), std::end(kTable));
+    std::vector<OptionSpec> options;
+    for (const auto part : {fsdp_option_table(), compare_option_table(), std::span<const OptionSpec>(kTable)}) {
+      options.insert(options.end(), part.begin(), part.end());
+    }
     return options;
   }();
   return all;

@@ -21,7 +21,10 @@ inline constexpr unsigned kExplain = 32;
 inline constexpr unsigned kDoctor = 64;
 inline constexpr unsigned kVersion = 128;
 inline constexpr unsigned kFsdp = 256;
-inline constexpr unsigned kMeasuring = kSweep | kGbench;
+inline constexpr unsigned kCompare = 512;
+inline constexpr unsigned kNoise = 1024;
+inline constexpr unsigned kSampling = kSweep | kNoise;
+inline constexpr unsigned kMeasuring = kSampling | kGbench;
 }  // namespace verb
 
 /// A value and how the user named it: "--seq-len", "ATTNBENCH_SEQ_LEN" or "ci.toml: seq-len".
@@ -53,6 +56,9 @@ std::span<const OptionSpec> option_table();
 
 /// Those that the fsdp verb alone takes; a part of the table above.
 std::span<const OptionSpec> fsdp_option_table();
+
+/// Those of compare and noise, and --emit; a part of it too.
+std::span<const OptionSpec> compare_option_table();
 
 /// Rules that join several options: sample counts in order, writers that write to places of their own, --resume with
 /// --out.

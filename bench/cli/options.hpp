@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/cli/compare_options.hpp"
 #include "bench/cli/fsdp_options.hpp"
 #include "kernels/device/device.hpp"
 #include "kernels/problem.hpp"
@@ -91,6 +92,12 @@ inline std::vector<kernels::Timing> timings_of(kernels::DeviceKind kind) {
 
 enum class Color : std::uint8_t { kAuto, kAlways, kNever };
 
+/// `--slow-down flash:10%`: every launch of the kernel takes that much longer, on purpose, to see a gate trip.
+struct SlowDown {
+  KernelChoice kernel;
+  double percent = 0;
+};
+
 /// How samples are taken and when to stop; units in the names.
 struct Sampling {
   std::vector<kernels::CacheState> cache{kernels::CacheState::kCold};
@@ -102,17 +109,33 @@ struct Sampling {
   double noise_max_pct = 1.0;  // stop once the half width of the median's 95 % interval is below this share of it
   bool deterministic = false;
   bool sustained = false;  // --thermal sustained
+  std::vector<SlowDown> slow_downs;
+};
+
+/// `--emit junit=r.xml`: a format and its file.
+struct EmitTarget {
+  std::string format;
+  std::string path;
+  bool operator==(const EmitTarget&) const = default;
 };
 
 /// Where results go. "-" is standard output.
 struct Outputs {
   std::string out_dir;  // empty: a folder in kOutRoot named by the time (sweep), or nothing is kept (verify)
   std::string csv, json, md, gbench_json;
+  std::vector<EmitTarget> emit;
   bool quiet = false;
   Color color = Color::kAuto;
 
+  bool any() const { return !emit.empty() || !csv.empty() || !json.empty() || !md.empty() || !gbench_json.empty(); }
+
   /// One of the writers owns standard output: what is for people goes to standard error then.
-  bool owns_stdout() const { return csv == "-" || json == "-" || md == "-" || gbench_json == "-"; }
+  bool owns_stdout() const {
+    for (const EmitTarget& target : emit) {
+      if (target.path == "-") return true;
+    }
+    return csv == "-" || json == "-" || md == "-" || gbench_json == "-";
+  }
 };
 
 struct SweepOptions {
@@ -128,6 +151,9 @@ struct SweepOptions {
   double run_limit_s = 0;  // whole run; 0: none; exit 124 when reached
   std::string command;     // the command line as typed, for the rows
   FsdpOptions fsdp;        // of that verb alone
+  Comparing comparing;     // of compare alone
+  int noise_launches = 3;  // of noise alone, as is
+  std::string noise_file = "noise.json";
 };
 
 struct ReportOptions {

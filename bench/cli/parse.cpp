@@ -29,13 +29,19 @@ struct VerbSpec {
   std::string_view positional;  // metavar of its word, or empty
   std::string_view positional_help;
   bool positional_required = false;
+  std::string_view second = {};  // metavar of a second word, or empty
+  std::string_view second_help = {};
 };
 
-constexpr std::array<VerbSpec, 9> kVerbs{{
+constexpr std::array<VerbSpec, 11> kVerbs{{
     {"sweep", "Measure every point of a plan; each row is kept as it finishes", "", "", false},
     {"report", "Print or convert the rows of an earlier sweep", "RUN", "a run directory, or a rows.jsonl", true},
     {"verify", "Check every kernel against reference tensors", "DIR", "a folder of safetensors files", true},
     {"fsdp", "Train a sharded transformer at every world size; each row is kept as it finishes", "", "", false},
+    {"compare", "Say which rows of a run got slower than in an earlier one; exit 1 if any did", "BASE",
+     "a run, or a folder of several launches of one plan", true, "NEW",
+     "another run of that plan, or a folder of its launches"},
+    {"noise", "Run a plan several times and write how much each row moves by itself", "", "", false},
     {"gbench", "Run the planned points as a Google Benchmark program", "", "", false},
     {"list", "List kernels, devices or columns", "WHAT", "kernels, devices or columns", true},
     {"explain", "Say what a column means and how it is computed", "COLUMN", "see list columns", true},
@@ -80,7 +86,7 @@ class PlainFormatter : public CLI::Formatter {
 struct Sink {
   std::map<std::string, std::vector<std::string>> values;
   std::map<std::string, bool> switches;
-  std::string word;
+  std::string word, second;
 };
 
 /// Arguments of the program, those for Google Benchmark apart.
@@ -114,13 +120,16 @@ Split split(std::span<const std::string> arguments) {
   return result;
 }
 
-/// Options are added for the verb in use alone: those of all nine would be most of the time of --help.
+/// Options are added for the verb in use alone: those of all eleven would be most of the time of --help.
 void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
   CLI::App* verb = app.add_subcommand(std::string(spec.name), std::string(spec.help));
   if (!in_use) return;
   verb->allow_extras();
   if (!spec.positional.empty()) {
     verb->add_option("word", sink.word, std::string(spec.positional_help))->type_name(std::string(spec.positional));
+  }
+  if (!spec.second.empty()) {
+    verb->add_option("second", sink.second, std::string(spec.second_help))->type_name(std::string(spec.second));
   }
   const unsigned bit = verb_bit(spec.name);
   for (const OptionSpec& option : option_table()) {
@@ -137,7 +146,7 @@ void add_verb(CLI::App& app, const VerbSpec& spec, bool in_use, Sink& sink) {
         ->type_name(std::string(option.metavar))
         ->group(std::string(option.group));
   }
-  if ((bit & (verb::kSweep | verb::kGbench | verb::kFsdp)) != 0) verb->footer(std::string(kGrammar));
+  if ((bit & (verb::kMeasuring | verb::kFsdp)) != 0) verb->footer(std::string(kGrammar));
 }
 
 std::vector<std::string_view> verb_names() {
@@ -170,7 +179,9 @@ Result<void> check_rest(const std::vector<std::string>& rest, const VerbSpec& sp
   if (rest.empty()) return {};
   const std::string& word = rest.front();
   if (word.rfind("-", 0) != 0) {
-    const std::string takes = spec.positional.empty() ? "takes no word" : "takes one word";
+    const std::string takes = spec.positional.empty() ? "takes no word"
+                              : spec.second.empty()   ? "takes one word"
+                                                      : "takes two words";
     return fail(ErrorKind::kUsage,
                 fmt::format("{} {}: \"{}\" is left over; see attnbench {} --help", spec.name, takes, word, spec.name));
   }
@@ -216,16 +227,46 @@ void add_flags(Settings& settings, const CLI::App& verb, const Sink& sink, unsig
   }
 }
 
-Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sink& sink, const Split& arguments) {
+/// Every setting of a sweep as --option=value, for a program that is to take the same ones.
+std::vector<std::string> as_flags(const Settings& settings) {
+  std::vector<std::string> flags;
+  for (const OptionSpec& option : option_table()) {
+    const Setting* const setting = settings.find(option.name);
+    if (setting == nullptr || option.apply == nullptr || option.name == "out" ||
+        (option.verbs & (verb::kSweep & verb::kSampling)) == 0) {
+      continue;
+    }
+    flags.push_back(fmt::format("--{}={}", option.name, setting->value));
+  }
+  return flags;
+}
+
+/// The words that a verb needs are there.
+Result<void> check_words(const VerbSpec& spec, const SweepOptions& options, const Sink& sink) {
+  const bool alone = options.comparing.self_test;  // BASE may stay out, and NEW has no part in it
+  if (alone && !sink.second.empty()) {
+    return fail(ErrorKind::kUsage, fmt::format("--self-test takes one run; leave {} out", sink.second));
+  }
+  if (alone || spec.positional.empty()) return {};
+  const bool first = sink.word.empty();
+  if (!first && (spec.second.empty() || !sink.second.empty())) return {};
+  const std::string example = spec.name == "list" ? "kernels"
+                              : spec.second.empty()
+                                  ? std::string(spec.positional)
+                                  : fmt::format("{} {}", first ? spec.positional : sink.word, spec.second);
+  return fail(ErrorKind::kUsage,
+              fmt::format("{0} needs {1}: {2}; try attnbench {0} {3}", spec.name, first ? spec.positional : spec.second,
+                          first ? spec.positional_help : spec.second_help, example));
+}
+
+Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sink& sink, const Split& arguments,
+                           const Settings& settings) {
   const unsigned bit = verb_bit(spec.name);
   if (bit != verb::kGbench && !arguments.benchmark.empty()) {
     return fail(ErrorKind::kUsage, fmt::format("{} belongs to gbench; try attnbench gbench {}",
                                                arguments.benchmark.front(), arguments.benchmark.front()));
   }
-  if (!spec.positional.empty() && sink.word.empty()) {
-    return fail(ErrorKind::kUsage, fmt::format("{0} needs {1}: {2}; try attnbench {0} {3}", spec.name, spec.positional,
-                                               spec.positional_help, bit == verb::kList ? "kernels" : spec.positional));
-  }
+  if (auto ok = check_words(spec, options, sink); !ok) return tl::unexpected(ok.error());
   switch (bit) {
     case verb::kSweep:
       return options;
@@ -239,6 +280,10 @@ Result<Command> command_of(const VerbSpec& spec, SweepOptions options, const Sin
           std::move(options.fsdp), std::move(options.outputs), options.seed, options.dry_run, options.try_oom,
           options.command};
     }
+    case verb::kCompare:
+      return CompareOptions{sink.word, sink.second, std::move(options.comparing), std::move(options.outputs)};
+    case verb::kNoise:
+      return NoiseOptions{as_flags(settings), options.noise_launches, options.outputs.out_dir, options.noise_file};
     case verb::kGbench:
       return GbenchOptions{std::move(options), arguments.benchmark};
     case verb::kList:
@@ -288,7 +333,7 @@ Result<Command> parse_verb(CLI::App& app, const Sink& sink, const Split& argumen
   options.command = std::move(command);
   if (auto ok = settings.apply(options); !ok) return tl::unexpected(ok.error());
   if (auto ok = check_together(options); !ok) return tl::unexpected(ok.error());
-  return command_of(spec, std::move(options), sink, arguments);
+  return command_of(spec, std::move(options), sink, arguments, settings);
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ struct Printout {
   std::string text;
 };
 
-using Command = std::variant<SweepOptions, ReportOptions, VerifyOptions, GbenchOptions, FsdpCommand, ListOptions,
-                             ExplainOptions, DoctorOptions, Printout>;
+using Command = std::variant<SweepOptions, ReportOptions, VerifyOptions, GbenchOptions, FsdpCommand, CompareOptions,
+                             NoiseOptions, ListOptions, ExplainOptions, DoctorOptions, Printout>;
 
 /// ATTNBENCH_* variables.
 using Environment = std::map<std::string, std::string>;

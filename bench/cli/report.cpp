@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "bench/base/suggest.hpp"
 #include "bench/cli/print.hpp"
+#include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/cli/writers.hpp"
@@ -42,16 +42,9 @@ base::Result<void> check_baseline(const reports::Document& document, const std::
                                                          baseline, base::did_you_mean(baseline, known)));
 }
 
-struct Target {
-  const char* format;
-  const std::string* path;
-};
-
 }  // namespace
 
 int report_verb(const ReportOptions& options) {
-  const std::array targets = {Target{"csv", &options.outputs.csv}, Target{"json", &options.outputs.json},
-                              Target{"md", &options.outputs.md}, Target{"gbench", &options.outputs.gbench_json}};
   if (auto ok = check_writers(options.outputs, options.input); !ok) return complain(ok.error());
   const auto document = reports::load_rows(options.input);
   if (!document) return complain(document.error());
@@ -59,16 +52,8 @@ int report_verb(const ReportOptions& options) {
 
   if (auto ok = check_baseline(*document, options.baseline); !ok) return complain(ok.error());
   const reports::EmitOptions emit_options{options.baseline};
-  bool any = false;
-  for (const Target& target : targets) {
-    if (target.path->empty()) continue;
-    any = true;
-    const auto bytes = reports::emit(target.format, *document, emit_options);
-    if (!bytes) return complain(bytes.error());
-    const auto written = reports::write_output(*target.path, *bytes);
-    if (!written) return complain(written.error());
-  }
-  if (any || options.outputs.quiet) return base::exit_code::kOk;
+  if (auto ok = write_reports(options.outputs, *document, options.baseline); !ok) return complain(ok.error());
+  if (options.outputs.any() || options.outputs.quiet) return base::exit_code::kOk;
 
   reports::TableFit fit;
   for (const reports::Row& row : document->rows) fit.add(row);

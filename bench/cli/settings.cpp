@@ -16,15 +16,17 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
-constexpr std::array<std::pair<std::string_view, unsigned>, 9> kVerbs{{{"sweep", verb::kSweep},
-                                                                       {"report", verb::kReport},
-                                                                       {"verify", verb::kVerify},
-                                                                       {"gbench", verb::kGbench},
-                                                                       {"list", verb::kList},
-                                                                       {"explain", verb::kExplain},
-                                                                       {"doctor", verb::kDoctor},
-                                                                       {"version", verb::kVersion},
-                                                                       {"fsdp", verb::kFsdp}}};
+constexpr std::array<std::pair<std::string_view, unsigned>, 11> kVerbs{{{"sweep", verb::kSweep},
+                                                                        {"report", verb::kReport},
+                                                                        {"verify", verb::kVerify},
+                                                                        {"gbench", verb::kGbench},
+                                                                        {"list", verb::kList},
+                                                                        {"explain", verb::kExplain},
+                                                                        {"doctor", verb::kDoctor},
+                                                                        {"version", verb::kVersion},
+                                                                        {"fsdp", verb::kFsdp},
+                                                                        {"compare", verb::kCompare},
+                                                                        {"noise", verb::kNoise}}};
 
 std::string place(const std::string& path, const ConfigEntry& entry) {
   return fmt::format("{}: line {}", path, entry.line);
@@ -54,10 +56,19 @@ Result<unsigned> verbs_of(const std::string& path, const ConfigEntry& entry) {
 
 /// Variables that are not options: read by scripts/ and by the tests, or the names of CMake options, which the
 /// environment of a build may well carry.
-constexpr std::array<std::string_view, 12> kOtherVariables{
-    "ATTNBENCH_BARE_INSIDE", "ATTNBENCH_CMAKE_ARGS",    "ATTNBENCH_CUDA",       "ATTNBENCH_CUDNN_FRONTEND_INCLUDE",
-    "ATTNBENCH_GOLDEN",      "ATTNBENCH_CUDNN_INCLUDE", "ATTNBENCH_KERNEL_SET", "ATTNBENCH_PTXAS_VERBOSE",
-    "ATTNBENCH_SANITIZE",    "ATTNBENCH_TESTS",         "ATTNBENCH_WERROR",     "ATTNBENCH_UPDATE_GOLDEN"};
+constexpr std::array<std::string_view, 13> kOtherVariables{"ATTNBENCH_BARE_INSIDE",
+                                                           "ATTNBENCH_CMAKE_ARGS",
+                                                           "ATTNBENCH_CUDA",
+                                                           "ATTNBENCH_FUZZ",
+                                                           "ATTNBENCH_CUDNN_FRONTEND_INCLUDE",
+                                                           "ATTNBENCH_GOLDEN",
+                                                           "ATTNBENCH_CUDNN_INCLUDE",
+                                                           "ATTNBENCH_KERNEL_SET",
+                                                           "ATTNBENCH_PTXAS_VERBOSE",
+                                                           "ATTNBENCH_SANITIZE",
+                                                           "ATTNBENCH_TESTS",
+                                                           "ATTNBENCH_WERROR",
+                                                           "ATTNBENCH_UPDATE_GOLDEN"};
 
 constexpr std::string_view kVariablePrefix = "ATTNBENCH_";
 

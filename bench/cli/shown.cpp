@@ -83,10 +83,18 @@ std::string number(double value) { return fmt::format("{}", value); }
 std::string thermal(bool sustained) { return sustained ? "sustained" : "burst"; }
 
 std::string sampling(const Sampling& value) {
-  return fmt::format(
+  std::string text = fmt::format(
       "--timing {} --min-samples {} --max-samples {} --min-time {} --time-limit {} --max-noise {} --thermal {}",
       to_string(value.timing), value.samples_min, value.samples_max, seconds(value.time_min_s),
       seconds(value.time_limit_s), number(value.noise_max_pct), thermal(value.sustained));
+  std::string rules;
+  for (const SlowDown& rule : value.slow_downs) {
+    const std::string kernel =
+        rule.kernel.variant.empty() ? rule.kernel.name : rule.kernel.name + ":" + rule.kernel.variant;
+    rules += fmt::format("{}{}:{}%", rules.empty() ? "" : ",", kernel, number(rule.percent));
+  }
+  if (!rules.empty()) text += " --slow-down " + rules;
+  return text;
 }
 
 std::string color(Color value) {

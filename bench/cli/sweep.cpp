@@ -15,6 +15,7 @@
 #include "bench/plan/predict.hpp"
 #include "bench/run/interrupt.hpp"
 #include "bench/run/runner.hpp"
+#include "bench/run/slow_down.hpp"
 #include "kernels/catalog.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/lab/cpu/fma_peak.hpp"
@@ -104,6 +105,7 @@ int sweep_verb(const SweepOptions& options) {
   if (!candidates) return complain(candidates.error());
   const auto plan = plan::make_plan(options, *candidates);
   if (!plan) return complain(plan.error());
+  if (auto ok = run::check_slow_downs(options.sampling.slow_downs, *plan); !ok) return complain(ok.error());
   return run_sweep(options, *plan, *candidates);
 }
 

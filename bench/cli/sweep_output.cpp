@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <vector>
 
 #include "bench/base/units.hpp"
 #include "bench/cli/print.hpp"
@@ -20,6 +20,15 @@ namespace attnbench::cli {
 namespace {
 
 constexpr std::size_t kBarWidth = 20;
+
+/// The files that were asked for.
+std::vector<EmitTarget> targets_of(const Outputs& outputs) {
+  std::vector<EmitTarget> targets{
+      {"csv", outputs.csv}, {"json", outputs.json}, {"md", outputs.md}, {"gbench", outputs.gbench_json}};
+  targets.insert(targets.end(), outputs.emit.begin(), outputs.emit.end());
+  std::erase_if(targets, [](const EmitTarget& target) { return target.path.empty(); });
+  return targets;
+}
 
 }  // namespace
 
@@ -76,32 +85,25 @@ base::Result<void> TableSink::row(const reports::Row& row) {
 }
 
 base::Result<void> check_writable(const Outputs& outputs) {
-  for (const std::string* path : {&outputs.csv, &outputs.json, &outputs.md, &outputs.gbench_json}) {
+  for (const EmitTarget& target : targets_of(outputs)) {
     std::error_code ignored;
-    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    const std::filesystem::path folder = std::filesystem::path(target.path).parent_path();
     const std::filesystem::path out =
         (std::filesystem::path(outputs.out_dir) / reports::kRowsFile).parent_path();  // without a last slash
     const bool to_be_made =
         !out.empty() && !std::filesystem::exists(out, ignored) && !folder.empty() && same_place(folder, out);
     if (to_be_made) continue;
-    if (auto ok = reports::can_write_output(*path); !ok) return ok;
+    if (auto ok = reports::can_write_output(target.path); !ok) return ok;
   }
   return {};
 }
 
 base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,
                                  const std::string& baseline) {
-  struct Target {
-    const char* format;
-    const std::string* path;
-  };
-  const std::array targets{Target{"csv", &outputs.csv}, Target{"json", &outputs.json}, Target{"md", &outputs.md},
-                           Target{"gbench", &outputs.gbench_json}};
-  for (const Target& target : targets) {
-    if (target.path->empty()) continue;
+  for (const EmitTarget& target : targets_of(outputs)) {
     const auto bytes = reports::emit(target.format, document, {baseline});
     if (!bytes) return tl::unexpected(bytes.error());
-    if (auto ok = reports::write_output(*target.path, *bytes); !ok) return ok;
+    if (auto ok = reports::write_format(target.format, target.path, *bytes); !ok) return ok;
   }
   return {};
 }

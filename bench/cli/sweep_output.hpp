@@ -54,7 +54,7 @@ class TableSink : public run::RowSink {
 /// Each of them can be written, as far as can be seen before a run; --out DIR may be yet to be made. Error: kFailed
 base::Result<void> check_writable(const Outputs& outputs);
 
-/// Writes --csv, --json, --md and --gbench-json, those that were asked for.
+/// Writes --csv, --json, --md, --gbench-json and --emit, those that were asked for.
 base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,
                                  const std::string& baseline);
 

@@ -35,11 +35,28 @@ struct FsdpCommand {
   std::string command;
 };
 
+/// Two runs, or folders of runs, against each other; with self_test only `base` counts, and may be empty.
+struct CompareOptions {
+  std::string base, next;
+  Comparing comparing;
+  Outputs outputs;
+};
+
+/// A plan run several times over; `arguments` are what a sweep of it would be started with, as --option=value.
+struct NoiseOptions {
+  std::vector<std::string> arguments;
+  int launches = 3;
+  std::string out_dir;  // of the launches; empty: a folder that goes away
+  std::string file;
+};
+
 int sweep_verb(const SweepOptions& options);
 int report_verb(const ReportOptions& options);
 int verify_verb(const VerifyOptions& options);
 int gbench_verb(const GbenchOptions& options);
 int fsdp_verb(const FsdpCommand& command);
+int compare_verb(const CompareOptions& options);
+int noise_verb(const NoiseOptions& options);
 int list_verb(const ListOptions& options);
 int explain_verb(const ExplainOptions& options);
 int doctor_verb(const DoctorOptions& options);

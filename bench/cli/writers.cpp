@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <filesystem>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "reports/rows_io.hpp"
 
@@ -25,11 +25,11 @@ bool same_place(const fs::path& a, const fs::path& b) {
 }
 
 base::Result<void> check_writers(const Outputs& outputs, const std::string& rows) {
-  const std::array<std::pair<std::string_view, const std::string*>, 4> writers{
-      {{"--csv", &outputs.csv},
-       {"--json", &outputs.json},
-       {"--md", &outputs.md},
-       {"--gbench-json", &outputs.gbench_json}}};
+  std::vector<std::pair<std::string, const std::string*>> writers{{"--csv", &outputs.csv},
+                                                                  {"--json", &outputs.json},
+                                                                  {"--md", &outputs.md},
+                                                                  {"--gbench-json", &outputs.gbench_json}};
+  for (const EmitTarget& target : outputs.emit) writers.emplace_back("--emit " + target.format, &target.path);
   const auto is_dash = [](const std::string& path) { return path == "-"; };
   for (std::size_t i = 0; i < writers.size(); ++i) {
     const auto& [option, path] = writers[i];

@@ -1,4 +1,4 @@
-// Where --csv, --json, --md and --gbench-json write, told apart.
+// Where --csv, --json, --md, --gbench-json and --emit write, told apart.
 #pragma once
 
 #include <filesystem>

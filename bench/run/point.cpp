@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bench/base/units.hpp"
+#include "bench/run/slow_down.hpp"
 
 namespace attnbench::run {
 namespace {
@@ -140,9 +141,16 @@ Lane PointRun::prepare(const plan::Case& c, const plan::Candidate& candidate) {
   }
   if (ok && lane.row.status.empty()) {
     measure::Workload* launched = lane.workload.get();
-    auto stopwatch = device_.stopwatch([launched] { return launched->launch(); }, {c.cache, c.timing});
+    kernels::Launch launch = [launched] { return launched->launch(); };
+    const double slower_pct = slow_down_pct(settings_.sampling.slow_downs, c.kernel, c.variant);
+    const bool declared = device_.facts().kind == kernels::DeviceKind::kMock;
+    if (slower_pct > 0) {
+      add_note(lane.row, fmt::format("slowed down by {} % on purpose (--slow-down)", slower_pct));
+      if (!declared) launch = slowed(std::move(launch), slower_pct);
+    }
+    auto stopwatch = device_.stopwatch(std::move(launch), {c.cache, c.timing});
     if (stopwatch) {
-      lane.stopwatch = std::move(*stopwatch);
+      lane.stopwatch = slower_pct > 0 && declared ? slowed(std::move(*stopwatch), slower_pct) : std::move(*stopwatch);
     } else {
       ok = tl::unexpected(stopwatch.error());
     }

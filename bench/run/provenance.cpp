@@ -67,6 +67,8 @@ reports::Row describe(const plan::Case& c, const kernels::DeviceFacts& device, c
   row.isa = device.isa;
   row.driver = device.driver;
   row.libraries = libraries_text(device);
+  row.power_limit_w = device.power_limit_w;
+  row.clock_max_mhz = device.clock_max_mhz;
   row.fingerprint = fingerprint(provenance.host, device);
   add_build(row);
   return row;

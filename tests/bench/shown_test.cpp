@@ -46,13 +46,14 @@ TEST(Shown, NoSentenceCarriesADefaultOfItsOwn) {
 
 TEST(Shown, WhatIsShownFollowsTheField) {
   const std::map<std::string, std::string, std::less<>> others{
-      {"d-model", "48,2k"}, {"seq-len", "3,5"},     {"seq-len-k", "7"},   {"batch", "2"},
-      {"heads", "4"},       {"kv-heads", "2"},      {"dtype", "fp16"},    {"causal", "off,on"},
-      {"window", "128"},    {"scale", "0.5"},       {"pass", "fwd_bwd"},  {"kernels", "flash:x,naive"},
-      {"threads", "1,2"},   {"cache", "hot,cold"},  {"device", "cpu"},    {"seed", "9"},
-      {"timing", "wall"},   {"min-samples", "5"},   {"max-samples", "6"}, {"min-time", "0.5s"},
-      {"time-limit", "7s"}, {"max-noise", "2.5"},   {"run-limit", "60s"}, {"thermal", "sustained"},
-      {"baseline", "blas"}, {"out", "some/folder"}, {"color", "never"}};
+      {"d-model", "48,2k"},   {"seq-len", "3,5"},    {"seq-len-k", "7"},     {"batch", "2"},
+      {"heads", "4"},         {"kv-heads", "2"},     {"dtype", "fp16"},      {"causal", "off,on"},
+      {"window", "128"},      {"scale", "0.5"},      {"pass", "fwd_bwd"},    {"kernels", "flash:x,naive"},
+      {"threads", "1,2"},     {"cache", "hot,cold"}, {"device", "cpu"},      {"seed", "9"},
+      {"timing", "wall"},     {"min-samples", "5"},  {"max-samples", "6"},   {"min-time", "0.5s"},
+      {"time-limit", "7s"},   {"max-noise", "2.5"},  {"run-limit", "60s"},   {"thermal", "sustained"},
+      {"gate", "tflops:-2%"}, {"alpha", "0.01"},     {"floor", "3"},         {"launches", "5"},
+      {"write", "n.json"},    {"baseline", "blas"},  {"out", "some/folder"}, {"color", "never"}};
   std::size_t shown = 0;
   for (const OptionSpec& option : option_table()) {
     if (option.shown == nullptr) continue;

@@ -19,7 +19,8 @@ TEST(Verbs, HelpNamesEveryVerb) {
   const Outcome outcome = run_program("--help");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err, "");
-  for (const char* verb : {"sweep", "report", "verify", "gbench", "list", "explain", "doctor", "version"}) {
+  for (const char* verb :
+       {"sweep", "report", "verify", "gbench", "compare", "noise", "list", "explain", "doctor", "version"}) {
     EXPECT_THAT(outcome.out, HasSubstr(verb));
     EXPECT_EQ(run_program(std::string(verb) + " --help").code, 0) << verb;
   }

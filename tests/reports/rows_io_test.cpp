@@ -209,7 +209,8 @@ TEST(RowsIo, AForeignOrEmptyFileIsRefused) {
 }
 
 TEST(RowsIo, TheJsonDocumentIsReadBackInAnyLayout) {
-  const Document document = every_status();
+  Document document = every_status();
+  for (Row& row : document.rows) row.sample_times_us.clear();  // in rows.jsonl only
   const std::string json = emit_json(document, {});
   const auto read = parse_rows(json, "run.json");
   ASSERT_TRUE(read) << read.error().message;

@@ -1,0 +1,26 @@
+// Runs a fuzz target over the files of a folder, where there is no libFuzzer: what once was found stays mended.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+int main(int count, char** words) {
+  int files = 0;
+  for (int i = 1; i < count; ++i) {
+    for (const auto& entry : std::filesystem::directory_iterator(words[i])) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      std::printf("%s\n", entry.path().c_str());
+      std::fflush(stdout);
+      LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+      ++files;
+    }
+  }
+  std::printf("%d files\n", files);
+  return files > 0 ? 0 : 1;
+}
