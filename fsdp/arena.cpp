@@ -20,7 +20,7 @@ std::size_t bytes_of(std::int64_t elements, Dtype dtype) {
 
 /// Every piece that the engine will ask the arena for.
 struct Pieces {
-  Piece trainable, frozen, first, second, gradient, workspace, scratch, tokens, targets, losses, numbers;
+  Piece trainable, frozen, first, second, gradient, workspace, scratch, tokens, targets, losses, numbers, verdict;
   std::vector<Piece> weight_slots, gradient_slots, packs, own_weights, own_gradients, saved, outputs;
   std::array<Piece, 2> passing, output_gradients;
 };
@@ -43,6 +43,7 @@ class Reserver {
         arena_.reserve(Category::kInputs, static_cast<std::size_t>(options_.micro_batches) * sizeof(float));
     pieces_.numbers =
         arena_.reserve(Category::kInputs, static_cast<std::size_t>(layout_.world) * kStepNumbers * sizeof(double));
+    pieces_.verdict = arena_.reserve(Category::kInputs, kVerdictNumbers * sizeof(double));
     return pieces_;
   }
 
@@ -158,6 +159,7 @@ EngineMemory pointers(const Arena& arena, const Pieces& pieces, std::span<const 
   memory.targets = static_cast<std::int32_t*>(arena.at(pieces.targets));
   memory.losses = static_cast<float*>(arena.at(pieces.losses));
   memory.numbers = static_cast<double*>(arena.at(pieces.numbers));
+  memory.verdict = static_cast<double*>(arena.at(pieces.verdict));
   return memory;
 }
 

@@ -57,6 +57,7 @@ struct EngineMemory {
   std::int32_t* targets = nullptr;
   float* losses = nullptr;    // one per micro-batch
   double* numbers = nullptr;  // what ranks tell each other: kStepNumbers each
+  double* verdict = nullptr;  // what they conclude: kVerdictNumbers
 };
 
 struct Schedule;

@@ -11,6 +11,7 @@
 
 #include "bench/base/error.hpp"
 #include "fsdp/layer.hpp"
+#include "kernels/device/queues.hpp"
 
 namespace attnbench::fsdp {
 
@@ -19,6 +20,11 @@ using Clock = std::chrono::steady_clock;
 /// Weights travel on one channel and gradients on the other, so that neither waits behind the other.
 enum class Channel : std::uint8_t { kGather, kReduce };
 inline constexpr std::size_t kChannels = 2;
+
+/// The queue in which the caller prepares what it posts, on a device that has queues.
+constexpr kernels::Queue queue_of(Channel channel) {
+  return channel == Channel::kGather ? kernels::Queue::kGather : kernels::Queue::kReduce;
+}
 
 constexpr std::string_view to_string(Channel channel) { return channel == Channel::kGather ? "gather" : "reduce"; }
 
@@ -35,6 +41,11 @@ constexpr bool gathers(CollectiveKind kind) {
   return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kExchange;
 }
 
+/// Points of a collective on its queue: its data is ready, it began, this rank has read the others' memory, it is done.
+struct CollectiveMarks {
+  kernels::Mark ready = nullptr, begun = nullptr, moved = nullptr, done = nullptr;
+};
+
 /// One collective. Memory belongs to the caller and stays untouched until it was awaited.
 ///
 /// all-gather      data [world, part_bytes], this rank's part already in its place
@@ -48,6 +59,8 @@ struct Collective {
   Dtype wire = Dtype::kFp32;
   float* out = nullptr;
   bool accumulate = false;  // reduce-scatter: out is added to
+  bool host = false;        // exchange: data is the host's, whatever the device; done when it was awaited
+  CollectiveMarks marks;    // the communicator's own, on a device with queues
 };
 
 /// Names a posted collective.
@@ -87,6 +100,13 @@ struct CollectiveSpan {
   Clock::time_point posted, joined, finished;
 };
 
+/// The end of a step on a device with queues: the last mark of compute, and the first with its time.
+struct Settling {
+  kernels::Mark end = nullptr;
+  kernels::Mark origin = nullptr;
+  Clock::time_point began;
+};
+
 /// Joins one rank to the others. Not thread-safe: the thread that drives the rank's device posts and waits.
 ///
 /// Errors  of wait, kFailed: a rank is dead, hung or runs another sequence of collectives; the sentence names the rank
@@ -96,10 +116,17 @@ class Communicator {
   virtual ~Communicator() = default;
 
   virtual const WorldInfo& world() const = 0;
-  /// Starts after everything that the caller has enqueued on its device; returns at once.
+  /// Starts after everything that the caller has enqueued on the channel's queue; returns at once.
   virtual Ticket post(Channel channel, const Collective& collective) = 0;
-  /// What the caller does next sees the result of the collective and of all before it on its channel.
+  /// What the caller does next (on the compute queue) sees the result of the collective and of all before it on its
+  /// channel. Stands still for other ranks alone, never for the device.
   virtual base::Result<void> wait(Ticket ticket) = 0;
+
+  /// Stands still until the device has come to the end of a step, no longer than the deadline; then the times of the
+  /// step's collectives are known. Nothing to do where work is done when a call returns.
+  virtual base::Result<void> settle(const Settling&) { return {}; }
+  /// Whether a step with these collectives can be captured and replayed without the host.
+  virtual bool replays() const { return false; }
 
   /// Parts of the largest reduction that the transport receives before it adds; the engine provides the memory.
   virtual std::int64_t scratch_parts() const = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "fsdp/model.hpp"
 
@@ -13,6 +14,26 @@ namespace {
 using base::ErrorKind;
 using base::fail;
 using base::Result;
+
+/// init_values, on all processors where they have nothing else to do. Ranks that are threads of a processor have.
+void draw(const ParamSpec& spec, std::uint64_t seed, std::int64_t begin, std::span<float> values, bool together) {
+  constexpr std::size_t kLeast = std::size_t{1} << 18;
+  const std::size_t threads = together ? std::max(1U, std::thread::hardware_concurrency()) : 1;
+  const std::size_t part = std::max(kLeast, (values.size() + threads - 1) / threads);
+  std::vector<std::thread> running;
+  for (std::size_t at = part; at < values.size(); at += part) {
+    running.emplace_back([&, at] {
+      init_values(spec, seed, begin + static_cast<std::int64_t>(at),
+                  values.subspan(at, std::min(part, values.size() - at)));
+    });
+  }
+  init_values(spec, seed, begin, values.first(std::min(part, values.size())));
+  for (std::thread& thread : running) thread.join();
+}
+
+// Two for the timeline, four for what may be timed inside.
+constexpr std::size_t kMomentsPerAction = 6;
+constexpr std::size_t kMomentsPerStep = 16;
 
 Result<void> check_options(const EngineOptions& options, int world) {
   if (options.prefetch < 0) return fail(ErrorKind::kUsage, "--prefetch is 0 or more layers");
@@ -33,15 +54,17 @@ Result<void> check_options(const EngineOptions& options, int world) {
   return {};
 }
 
-Numerics numerics_of(const EngineOptions& options) {
-  return {options.param_dtype, gradient_dtype(options), options.checkpoint};
+/// Equal bits in every run are asked for: attention must not add gradients in whatever order they come.
+Numerics numerics_of(const EngineOptions& options, Device& device) {
+  return {options.param_dtype, gradient_dtype(options), options.checkpoint,
+          options.deterministic && device.queues() != nullptr};
 }
 
 Result<std::vector<LayerPlan>> plan_layers(const Model& model, const TokenShape& tokens, const EngineOptions& options,
                                            Device& device) {
   std::vector<LayerPlan> plans;
   for (const auto& layer : model.layers) {
-    const auto plan = layer->plan(tokens, numerics_of(options), device);
+    const auto plan = layer->plan(tokens, numerics_of(options, device), device);
     if (!plan) return tl::unexpected(plan.error());
     plans.push_back(*plan);
   }
@@ -59,7 +82,9 @@ Engine::Engine(const TokenShape& tokens, const EngineOptions& options, Device& d
   if (options.param_dtype == Dtype::kFp16) loss_scale_ = options.loss_scale;
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (unsettled_) (void)device_.synchronize();  // nothing may be freed that the device still works on
+}
 
 Result<std::unique_ptr<Engine>> Engine::make(const Model& model, const TokenShape& tokens, const EngineOptions& options,
                                              Device& device, Communicator& communicator) {
@@ -98,13 +123,26 @@ Result<void> Engine::build(const Model& model) {
   auto ops = make_ops(device_, std::max(layout_.trainable_kept, layout_.frozen_kept));
   if (!ops) return tl::unexpected(ops.error());
   ops_ = std::move(*ops);
-  timeline_.reserve(schedule_.actions.size() + schedule_.drain.size());
+  const std::size_t actions = schedule_.actions.size() + schedule_.drain.size();
+  timeline_.reserve(actions);
+  moments_.reserve(actions);
+  batches_.resize(static_cast<std::size_t>(options_.micro_batches));
+  auto flow = Flow::make(device_, kMomentsPerAction * actions + kMomentsPerStep);
+  if (!flow) return tl::unexpected(flow.error());
+  flow_ = std::move(*flow);
+  if (kernels::Queues* const queues = flow_->queues()) {
+    const std::size_t tokens = 2 * batches_.size() * static_cast<std::size_t>(tokens_.tokens()) * sizeof(std::int32_t);
+    auto staging = queues->make_staging(kVerdictNumbers * sizeof(double) + tokens);
+    if (!staging) return tl::unexpected(staging.error());
+    staging_ = static_cast<std::byte*>(*staging);
+  }
   return bind(model);
 }
 
 Result<void> Engine::bind(const Model& model) {
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    auto layer = model.layers[i]->bind(tokens_, numerics_of(options_), {memory_.saved[i], memory_.workspace}, device_);
+    auto layer =
+        model.layers[i]->bind(tokens_, numerics_of(options_, device_), {memory_.saved[i], memory_.workspace}, device_);
     if (!layer) return tl::unexpected(layer.error());
     Stage stage;
     stage.layer = std::move(*layer);
@@ -141,7 +179,7 @@ Result<void> Engine::initialize(std::uint64_t seed) {
       const KeptRange range = kept_range(layout_, param, communicator_.world().rank);
       if (param.tied || range.begin == range.end) continue;
       values.resize(static_cast<std::size_t>(range.end - range.begin));
-      init_values(param.spec, seed, range.begin, values);
+      draw(param.spec, seed, range.begin, values, flow_->queues() != nullptr);
       auto ok = device_.upload(kept_values(param, Kept::kWeight), values.data(), values.size() * sizeof(float));
       if (!ok) return ok;
     }

@@ -14,6 +14,7 @@
 #include "bench/base/error.hpp"
 #include "fsdp/arena.hpp"
 #include "fsdp/communicator.hpp"
+#include "fsdp/flow.hpp"
 #include "fsdp/layer.hpp"
 #include "fsdp/memory.hpp"
 #include "fsdp/ops.hpp"
@@ -29,7 +30,8 @@ struct TokenBatch {
   const std::int32_t* targets = nullptr;
 };
 
-/// Where the time of a step went on the thread that computes. Seconds.
+/// Where the time of a step went on the thread (or the queue) that computes. Seconds. A device with queues packs beside
+/// its compute: pack_s is 0 there.
 struct StepTimes {
   double total_s = 0;
   double forward_s = 0;
@@ -102,8 +104,10 @@ class Engine {
   const Schedule& schedule() const { return schedule_; }
   /// Model FLOP of one rank's step.
   double flop() const;
-  /// Actions of the last step, in order.
+  /// Actions of the last step, in order; known when the step has ended.
   std::span<const TimelineEvent> timeline() const { return timeline_; }
+  /// Steps that were replayed from a graph so far.
+  std::int64_t replayed() const { return replayed_; }
   /// Whether the padding of everything that this rank keeps is still 0.
   base::Result<bool> padding_is_zero() const;
 
@@ -125,22 +129,30 @@ class Engine {
   base::Result<void> build(const Model& model);
   base::Result<void> bind(const Model& model);
 
-  base::Result<void> perform(const Action& action, std::span<const TokenBatch> micro_batches);
+  base::Result<void> perform(const Action& action);
   base::Result<void> gather(const Action& action);
-  void gather_segment(const Segment& segment, const float* kept, std::byte* weights, Ticket& ticket,
-                      std::string_view label);
+  base::Result<void> gather_segment(const Segment& segment, const float* kept, std::byte* weights, Ticket& ticket,
+                                    std::string_view label);
   base::Result<void> await(Ticket ticket, Cause cause);
-  void release(const Action& action);
-  base::Result<void> forward(const Action& action, std::span<const TokenBatch> micro_batches);
+  base::Result<void> release(const Action& action);
+  base::Result<void> forward(const Action& action);
   base::Result<void> backward(const Action& action);
   base::Result<void> prepare_gradients(const Action& action);
   base::Result<void> clear_gaps(const Unit& unit, std::byte* gradients);
+  base::Result<void> pack(const Unit& unit, const Action& action, void*& data);
   base::Result<void> reduce(const Action& action);
   void point_at_weights(std::size_t layer);
   base::Result<void> refresh_copies();
-  base::Result<void> exchange_numbers(double squares);
-  void update(double norm, StepReport& report);
+  base::Result<void> run_actions(std::span<const Action> actions);
+  base::Result<void> enqueue_update();
+  base::Result<void> exchange_numbers();
+  base::Result<StepReport> conclude();
+  void adapt_loss_scale(bool skipped);
   bool needs_norm() const;
+  base::Result<void> stage(std::span<const TokenBatch> micro_batches);
+  base::Result<void> upload_tokens(int micro);
+  bool may_replay() const;
+  base::Result<StepReport> replay(std::span<const TokenBatch> micro_batches);
 
   const Placement* find(std::string_view name) const;
   float* kept_values(const Placement& param, Kept what) const;
@@ -158,10 +170,17 @@ class Engine {
   EngineMemory memory_;
   std::unique_ptr<Ops> ops_;
   std::vector<Stage> stages_;
+  std::optional<Flow> flow_;
   std::vector<TimelineEvent> timeline_;
+  std::vector<std::pair<Flow::Moment, Flow::Moment>> moments_;  // of the timeline's events
   StepTimes times_;
-  Clock::time_point step_began_;
-  std::int64_t steps_ = 0;
+  std::vector<TokenBatch> batches_;  // of the step that runs
+  std::byte* staging_ = nullptr;     // host memory that tokens and the verdict travel through; null without queues
+  std::unique_ptr<kernels::Replay> graph_;
+  double graph_scale_ = 0;  // loss scale in the graph
+  std::int64_t steps_ = 0;  // that were concluded
+  std::int64_t replayed_ = 0;
+  bool unsettled_ = false;  // the device may still work on the last step
   double loss_scale_ = 1;
   int good_steps_ = 0;          // since the loss scale changed
   bool copies_stale_ = true;    // ddp below fp32: the copies that layers read are older than the weights

@@ -1,6 +1,7 @@
 // A step: performs the actions of the schedule one after the other, then the update.
 #include <algorithm>
-#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "fsdp/engine.hpp"
 
@@ -9,63 +10,85 @@ namespace {
 
 using base::Result;
 
-double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-constexpr int kGrowAfter = 2000;   // good steps after which fp16's loss scale doubles
-constexpr double kClipEps = 1e-6;  // as is custom: min(1, clip / (norm + 1e-6))
-
-/// Adds the time from here to the end of the scope.
-class Timed {
+/// Times what is done when the call returns; on a queue beside compute there is nothing to time.
+class OffTimed {
  public:
-  explicit Timed(double& target) : target_(target) {}
-  ~Timed() { target_ += seconds(Clock::now() - begin_); }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
+  OffTimed(Flow& flow, double& target) {
+    if (flow.queues() == nullptr) timed_.emplace(flow, target);
+  }
 
  private:
-  double& target_;
-  Clock::time_point begin_ = Clock::now();
+  std::optional<Timed> timed_;
 };
 
 }  // namespace
 
-Result<StepReport> Engine::step(std::span<const TokenBatch> micro_batches) {
-  if (auto ok = forward_backward(micro_batches); !ok) return tl::unexpected(ok.error());
-  if (auto ok = finish_gradient_synchronization(); !ok) return tl::unexpected(ok.error());
-  return optimizer_step();
-}
-
 Result<void> Engine::forward_backward(std::span<const TokenBatch> micro_batches) {
-  ATTNBENCH_ENSURE(static_cast<int>(micro_batches.size()) == options_.micro_batches,
-                   "a step gets as many micro-batches as the options say");
+  if (auto ok = stage(micro_batches); !ok) return ok;
   times_ = {};
-  step_began_ = Clock::now();
+  if (auto ok = flow_->begin(); !ok) return ok;
   timeline_.clear();
+  moments_.clear();
   if (copies_stale_) {
     if (auto ok = refresh_copies(); !ok) return ok;
   }
-  for (const Action& action : schedule_.actions) {
-    const Clock::time_point begin = Clock::now();
-    if (auto ok = perform(action, micro_batches); !ok) {
-      communicator_.abort(ok.error());
-      return ok;
-    }
-    timeline_.push_back({action, begin, Clock::now()});
-  }
-  return {};
+  unsettled_ = flow_->queues() != nullptr;
+  auto ok = run_actions(schedule_.actions);
+  if (!ok) communicator_.abort(ok.error());
+  return ok;
 }
 
 Result<void> Engine::finish_gradient_synchronization() {
-  for (const Action& action : schedule_.drain) {
-    const Clock::time_point begin = Clock::now();
-    if (auto ok = perform(action, {}); !ok) return ok;
-    timeline_.push_back({action, begin, Clock::now()});
-  }
   has_gradients_ = true;
+  return run_actions(schedule_.drain);
+}
+
+Result<void> Engine::run_actions(std::span<const Action> actions) {
+  for (const Action& action : actions) {
+    const Flow::Moment begin = flow_->last();
+    if (auto ok = perform(action); !ok) return ok;
+    timeline_.push_back({action, {}, {}});
+    moments_.emplace_back(begin, flow_->last());
+  }
   return {};
 }
 
-Result<void> Engine::perform(const Action& action, std::span<const TokenBatch> micro_batches) {
+/// Keeps the step's tokens where the device may read them at any time from now on.
+Result<void> Engine::stage(std::span<const TokenBatch> micro_batches) {
+  ATTNBENCH_ENSURE(static_cast<int>(micro_batches.size()) == options_.micro_batches,
+                   "a step gets as many micro-batches as the options say");
+  std::copy(micro_batches.begin(), micro_batches.end(), batches_.begin());
+  if (staging_ == nullptr) return {};
+  if (unsettled_) {
+    if (auto ok = device_.synchronize(); !ok) return ok;
+    unsettled_ = false;
+  }
+  const auto tokens = static_cast<std::size_t>(tokens_.tokens());
+  auto* at = reinterpret_cast<std::int32_t*>(staging_ + kVerdictNumbers * sizeof(double));
+  for (TokenBatch& batch : batches_) {
+    for (const std::int32_t** const values : {&batch.tokens, &batch.targets}) {
+      std::copy_n(*values, tokens, at);
+      *values = at;
+      at += tokens;
+    }
+  }
+  return {};
+}
+
+Result<void> Engine::upload_tokens(int micro) {
+  const TokenBatch& batch = batches_[static_cast<std::size_t>(micro)];
+  const std::size_t bytes = static_cast<std::size_t>(tokens_.tokens()) * sizeof(std::int32_t);
+  const std::pair<void*, const void*> copies[] = {{memory_.tokens, batch.tokens}, {memory_.targets, batch.targets}};
+  for (const auto& [target, source] : copies) {
+    kernels::Queues* const queues = flow_->queues();
+    auto ok = queues != nullptr ? queues->copy(target, source, bytes, Queue::kCompute)
+                                : device_.upload(target, source, bytes);
+    if (!ok) return ok;
+  }
+  return {};
+}
+
+Result<void> Engine::perform(const Action& action) {
   Stage& stage = stages_[static_cast<std::size_t>(action.layer)];
   switch (action.kind) {
     case ActionKind::kGather:
@@ -77,10 +100,9 @@ Result<void> Engine::perform(const Action& action, std::span<const TokenBatch> m
       stage.arrived = true;
       return {};
     case ActionKind::kRelease:
-      release(action);
-      return {};
+      return release(action);
     case ActionKind::kForward:
-      return forward(action, micro_batches);
+      return forward(action);
     case ActionKind::kBackward:
       return backward(action);
     case ActionKind::kReduce:
@@ -92,7 +114,8 @@ Result<void> Engine::perform(const Action& action, std::span<const TokenBatch> m
 }
 
 Result<void> Engine::await(Ticket ticket, Cause cause) {
-  const Timed timed(times_.stalls_s[static_cast<std::size_t>(cause)]);
+  if (ticket.number == 0) return {};
+  const Timed timed(*flow_, times_.stalls_s[static_cast<std::size_t>(cause)]);
   return communicator_.wait(ticket);
 }
 
@@ -106,35 +129,45 @@ Result<void> Engine::gather(const Action& action) {
                                                         : memory_.weight_slots[static_cast<std::size_t>(action.slot)]);
   stage.arrived = false;
   stage.gathers = {};
-  gather_segment(unit.trainable, memory_.trainable, stage.weights, stage.gathers[0], unit.name);
-  gather_segment(unit.frozen, memory_.frozen, stage.weights, stage.gathers[1], unit.name);
-  return {};
+  // The slot is free when all that was enqueued so far is done.
+  auto ok = flow_->order(Queue::kGather, Queue::kCompute);
+  if (ok) ok = gather_segment(unit.trainable, memory_.trainable, stage.weights, stage.gathers[0], unit.name);
+  if (ok) ok = gather_segment(unit.frozen, memory_.frozen, stage.weights, stage.gathers[1], unit.name);
+  return ok;
 }
 
-void Engine::gather_segment(const Segment& segment, const float* kept, std::byte* weights, Ticket& ticket,
-                            std::string_view label) {
-  if (segment.padded == 0) return;
+Result<void> Engine::gather_segment(const Segment& segment, const float* kept, std::byte* weights, Ticket& ticket,
+                                    std::string_view label) {
+  if (segment.padded == 0) return {};
   const std::size_t element = kernels::size_of(options_.param_dtype);
   std::byte* const target = weights + static_cast<std::size_t>(segment.offset) * element;
   const std::size_t part_bytes = static_cast<std::size_t>(segment.part) * element;
   {
-    const Timed timed(times_.pack_s);
+    const OffTimed timed(*flow_, times_.pack_s);
     const auto rank = static_cast<std::size_t>(communicator_.world().rank);
-    ops_->cast(target + rank * part_bytes, options_.param_dtype, kept + segment.store, Dtype::kFp32, segment.part);
+    auto ok = ops_->run(kernels::Cast{target + rank * part_bytes, options_.param_dtype, kept + segment.store,
+                                      Dtype::kFp32, segment.part},
+                        Queue::kGather);
+    if (!ok) return ok;
   }
   Collective collective;
   collective.label = label;
   collective.data = target;
   collective.part_bytes = part_bytes;
   ticket = communicator_.post(Channel::kGather, collective);
+  return {};
 }
 
-void Engine::release(const Action& action) {
+Result<void> Engine::release(const Action& action) {
   const auto layer = static_cast<std::size_t>(action.layer);
   Stage& stage = stages_[layer];
-  if (options_.poison) ops_->fill_nan(stage.weights, options_.param_dtype, layout_.units[layer].padded());
+  Result<void> ok;
+  if (options_.poison) {
+    ok = ops_->run(kernels::FillNan{stage.weights, options_.param_dtype, layout_.units[layer].padded()});
+  }
   stage.weights = nullptr;
   stage.arrived = false;
+  return ok;
 }
 
 /// Where each parameter of the layer is now: in the gathered buffer of its owner, or in the weights themselves.
@@ -155,13 +188,10 @@ void Engine::point_at_weights(std::size_t layer) {
   }
 }
 
-Result<void> Engine::forward(const Action& action, std::span<const TokenBatch> micro_batches) {
+Result<void> Engine::forward(const Action& action) {
   const auto layer = static_cast<std::size_t>(action.layer);
   if (layer == 0) {
-    const TokenBatch& batch = micro_batches[static_cast<std::size_t>(action.micro)];
-    const std::size_t bytes = static_cast<std::size_t>(tokens_.tokens()) * sizeof(std::int32_t);
-    if (auto ok = device_.upload(memory_.tokens, batch.tokens, bytes); !ok) return ok;
-    if (auto ok = device_.upload(memory_.targets, batch.targets, bytes); !ok) return ok;
+    if (auto ok = upload_tokens(action.micro); !ok) return ok;
   }
   point_at_weights(layer);
   Stage& stage = stages_[layer];
@@ -175,7 +205,7 @@ Result<void> Engine::forward(const Action& action, std::span<const TokenBatch> m
   call.tokens = memory_.tokens;
   call.targets = memory_.targets;
   call.loss = memory_.losses + action.micro;
-  const Timed timed(times_.forward_s);
+  const Timed timed(*flow_, times_.forward_s);
   return stage.layer->forward(call);
 }
 
@@ -202,7 +232,7 @@ Result<void> Engine::prepare_gradients(const Action& action) {
     std::byte* const target = base + static_cast<std::size_t>(param.offset) * element;
     char& written = stages_[owner].written[static_cast<std::size_t>(param.owner_param)];
     if (param.shared && written == 0) {
-      auto ok = device_.fill_bytes(target, 0, static_cast<std::size_t>(param.elements) * element);
+      auto ok = flow_->fill(target, 0, static_cast<std::size_t>(param.elements) * element, Queue::kCompute);
       if (!ok) return ok;
       written = 1;
     }
@@ -218,8 +248,8 @@ Result<void> Engine::clear_gaps(const Unit& unit, std::byte* gradients) {
   std::int64_t end = 0;
   const auto clear = [&](std::int64_t begin, std::int64_t stop) -> Result<void> {
     if (begin >= stop) return {};
-    return device_.fill_bytes(gradients + static_cast<std::size_t>(begin) * element, 0,
-                              static_cast<std::size_t>(stop - begin) * element);
+    return flow_->fill(gradients + static_cast<std::size_t>(begin) * element, 0,
+                       static_cast<std::size_t>(stop - begin) * element, Queue::kReduce);
   };
   for (const Placement& param : unit.params) {
     if (param.tied || param.spec.frozen) continue;
@@ -251,8 +281,21 @@ Result<void> Engine::backward(const Action& action) {
   call.tokens = memory_.tokens;
   call.targets = memory_.targets;
   call.loss_scale = static_cast<float>(loss_scale_);
-  const Timed timed(times_.backward_s);
+  const Timed timed(*flow_, times_.backward_s);
   return stage.layer->backward(call);
+}
+
+/// Whole gradients as they travel: gaps cleared, rounded to the reduce type.
+Result<void> Engine::pack(const Unit& unit, const Action& action, void*& data) {
+  const OffTimed timed(*flow_, times_.pack_s);
+  auto ok = flow_->order(Queue::kReduce, Queue::kCompute);
+  if (ok) ok = clear_gaps(unit, static_cast<std::byte*>(data));
+  if (!ok || options_.reduce_dtype == gradient_dtype(options_)) return ok;
+  void* const packed = memory_.packs[static_cast<std::size_t>(action.pack)];
+  ok = ops_->run(kernels::Cast{packed, options_.reduce_dtype, data, gradient_dtype(options_), unit.trainable.padded},
+                 Queue::kReduce);
+  data = packed;
+  return ok;
 }
 
 Result<void> Engine::reduce(const Action& action) {
@@ -260,14 +303,7 @@ Result<void> Engine::reduce(const Action& action) {
   const Unit& unit = layout_.units[layer];
   Stage& stage = stages_[layer];
   void* data = stage.gradients;
-  {
-    const Timed timed(times_.pack_s);
-    if (auto ok = clear_gaps(unit, stage.gradients); !ok) return ok;
-    if (options_.reduce_dtype != gradient_dtype(options_)) {
-      data = memory_.packs[static_cast<std::size_t>(action.pack)];
-      ops_->cast(data, options_.reduce_dtype, stage.gradients, gradient_dtype(options_), unit.trainable.padded);
-    }
-  }
+  if (auto ok = pack(unit, action, data); !ok) return ok;
   Collective collective;
   const bool ddp = options_.strategy == Strategy::kDdp;
   collective.kind = ddp ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter;
@@ -289,87 +325,20 @@ Result<void> Engine::refresh_copies() {
     const Unit& unit = layout_.units[i];
     auto* const copy = static_cast<std::byte*>(memory_.own_weights[i]);
     if (unit.trainable.padded > 0) {
-      ops_->cast(copy, options_.param_dtype, memory_.trainable + unit.trainable.store, Dtype::kFp32,
-                 unit.trainable.padded);
+      auto ok = ops_->run(kernels::Cast{copy, options_.param_dtype, memory_.trainable + unit.trainable.store,
+                                        Dtype::kFp32, unit.trainable.padded},
+                          Queue::kCompute);
+      if (!ok) return ok;
     }
     if (unit.frozen.padded > 0) {
-      ops_->cast(copy + static_cast<std::size_t>(unit.frozen.offset) * element, options_.param_dtype,
-                 memory_.frozen + unit.frozen.store, Dtype::kFp32, unit.frozen.padded);
+      auto ok =
+          ops_->run(kernels::Cast{copy + static_cast<std::size_t>(unit.frozen.offset) * element, options_.param_dtype,
+                                  memory_.frozen + unit.frozen.store, Dtype::kFp32, unit.frozen.padded},
+                    Queue::kCompute);
+      if (!ok) return ok;
     }
   }
   return {};
-}
-
-bool Engine::needs_norm() const {
-  return options_.clip_norm > 0 || options_.report_norm || options_.param_dtype == Dtype::kFp16;
-}
-
-Result<StepReport> Engine::optimizer_step() {
-  ATTNBENCH_ENSURE(has_gradients_, "optimizer_step comes after finish_gradient_synchronization");
-  has_gradients_ = false;
-  StepReport report;
-  double squares = 0;
-  if (needs_norm()) {
-    const Timed timed(times_.optimizer_s);
-    squares = ops_->sum_of_squares(memory_.gradient, layout_.trainable_kept);
-  }
-  if (auto ok = exchange_numbers(squares); !ok) return tl::unexpected(ok.error());
-  double total = 0;
-  const auto ranks = static_cast<std::size_t>(layout_.world);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const double* const numbers = memory_.numbers + rank * kStepNumbers;
-    total += layout_.replicated && rank > 0 ? 0 : numbers[0];
-    report.loss += numbers[1] / static_cast<double>(layout_.world);
-  }
-  const double norm = std::sqrt(total) * gradient_scale();
-  if (needs_norm()) report.gradient_norm = norm;
-  update(norm, report);
-  if (copies_stale_) {
-    const Timed timed(times_.optimizer_s);
-    if (auto ok = refresh_copies(); !ok) return tl::unexpected(ok.error());
-  }
-  times_.total_s = seconds(Clock::now() - step_began_);
-  report.times = times_;
-  return report;
-}
-
-void Engine::update(double norm, StepReport& report) {
-  const Timed timed(times_.optimizer_s);
-  if (options_.param_dtype == Dtype::kFp16 && !std::isfinite(norm)) {
-    report.skipped = true;
-    loss_scale_ /= 2;
-    good_steps_ = 0;
-    return;
-  }
-  double scale = gradient_scale();
-  if (options_.clip_norm > 0) scale *= std::min(1.0, options_.clip_norm / (norm + kClipEps));
-  ++steps_;
-  ops_->update(options_.optimizer, {steps_, scale},
-               {memory_.trainable, memory_.gradient, memory_.first, memory_.second, layout_.trainable_kept});
-  copies_stale_ = true;
-  if (options_.param_dtype == Dtype::kFp16 && ++good_steps_ == kGrowAfter) {
-    loss_scale_ *= 2;
-    good_steps_ = 0;
-  }
-}
-
-/// Squared norm and loss of every rank, to every rank.
-Result<void> Engine::exchange_numbers(double squares) {
-  double* const mine = memory_.numbers + static_cast<std::size_t>(communicator_.world().rank) * kStepNumbers;
-  const Timed timed(times_.numbers_s);
-  std::array<double, kStepNumbers> numbers{squares};
-  for (int micro = 0; micro < options_.micro_batches; ++micro) {
-    float loss = 0;
-    if (auto ok = device_.download(&loss, memory_.losses + micro, sizeof loss); !ok) return ok;
-    numbers[1] += static_cast<double>(loss) / options_.micro_batches;
-  }
-  std::copy(numbers.begin(), numbers.end(), mine);
-  Collective collective;
-  collective.kind = CollectiveKind::kExchange;
-  collective.label = "norm and loss";
-  collective.data = memory_.numbers;
-  collective.part_bytes = kStepNumbers * sizeof(double);
-  return communicator_.wait(communicator_.post(Channel::kReduce, collective));
 }
 
 }  // namespace attnbench::fsdp

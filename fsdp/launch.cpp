@@ -276,15 +276,22 @@ std::optional<ForeignWorld> foreign_world() {
     const char* launcher;
     const char* rank;
     const char* size;
+    const char* local;
   };
   // srun sets its own variables also where it starts no task of this program, so the step's are asked for.
-  static constexpr Names kNames[] = {{"mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                     {"mpiexec", "PMI_RANK", "PMI_SIZE"},
-                                     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-                                     {"torchrun", "RANK", "WORLD_SIZE"}};
+  static constexpr Names kNames[] = {
+      {"mpiexec", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+      {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+      {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+      {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"}};
   for (const Names& names : kNames) {
     const int rank = number_in(names.rank), size = number_in(names.size);
-    if (rank >= 0 && size > 0) return ForeignWorld{names.launcher, rank, size};
+    if (rank < 0 || size <= 0) continue;
+    ForeignWorld world{names.launcher, rank, size, std::max(0, number_in(names.local)), {}};
+    const char* const host = std::getenv("MASTER_ADDR");
+    world.point.host = host == nullptr ? "127.0.0.1" : host;
+    world.point.port = std::max(0, number_in("MASTER_PORT")) + 1;
+    return world;
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/base/error.hpp"
+#include "fsdp/rendezvous.hpp"
 #include "fsdp/transport.hpp"
 
 namespace attnbench::fsdp {
@@ -40,6 +41,8 @@ struct ForeignWorld {
   std::string launcher;  // mpiexec, srun, torchrun
   int rank = 0;
   int size = 1;
+  int local_rank = 0;  // among those of this machine
+  MeetingPoint point;  // torchrun's, one port further: its own store is at MASTER_PORT
 };
 /// From the environment variables of OpenMPI, PMIx, Slurm and torchrun; empty: this process was started alone.
 std::optional<ForeignWorld> foreign_world();

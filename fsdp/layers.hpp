@@ -22,7 +22,7 @@ struct BlockConfig {
   std::int64_t heads = 4;
   float eps = 1e-5f;
   double theta = 10000.0;
-  std::string attention = "flash";  // a word of --kernels
+  std::string attention = "auto";  // a word of --kernels; auto: flash, or naive where flash is coarser than the dtype
 };
 
 /// Specs of a block's parameters in flat order: ln1, q, k, v, output, ln2, w1, w3, w2 under `prefix` ("layers.0.").

@@ -83,12 +83,15 @@ namespace {
 
 class LocalTransport : public Transport {
  public:
-  LocalTransport(std::shared_ptr<LocalWorld> world, int rank) : shared_(std::move(world)) {
+  LocalTransport(std::shared_ptr<LocalWorld> world, int rank, const LocalDevice& device)
+      : shared_(std::move(world)), device_(device) {
     world_.rank = rank;
     world_.size = shared_->size();
     world_.transport = "local";
-    world_.time_shared = static_cast<unsigned>(world_.size) > std::thread::hardware_concurrency();
+    const bool crowded = static_cast<unsigned>(world_.size) > std::thread::hardware_concurrency();
+    world_.time_shared = world_.size > 1 && (crowded || device_.queues != nullptr);
     for (auto& parts : parts_) parts.resize(static_cast<std::size_t>(world_.size));
+    for (auto& marks : marks_) marks.resize(static_cast<std::size_t>(world_.size));
   }
 
   const WorldInfo& world() const override { return world_; }
@@ -163,6 +166,7 @@ class LocalTransport : public Transport {
       if (auto ok = check_same(world_.rank, *call.signature, rank, other); !ok) return ok;
     }
     const Collective& mine = *call.collective;
+    if (device_.queues != nullptr && !mine.host) return enqueue(meeting, channel, call);
     if (gathers(mine.kind)) {
       copy_parts(meeting, mine.part_bytes, [](const Collective& c) { return static_cast<std::byte*>(c.data); });
     } else {
@@ -191,8 +195,70 @@ class LocalTransport : public Transport {
     }
   }
 
+  /// The same on this rank's queue of the channel. Host sides meet once more after all have enqueued their reading, so
+  /// that each can have its queue wait for the others': its memory is free when its done mark is reached.
+  Result<void> enqueue(Meeting& meeting, Channel channel, const Call& call) {
+    const Collective& mine = *call.collective;
+    const kernels::Queue queue = queue_of(channel);
+    std::vector<CollectiveMarks>& marks = marks_[static_cast<std::size_t>(channel)];
+    Result<void> ok;
+    for (int rank = 0; rank < world_.size; ++rank) {
+      const auto index = static_cast<std::size_t>(rank);
+      marks[index] = theirs(meeting, rank).marks;
+      if (ok) ok = device_.queues->wait(queue, marks[index].ready);
+    }
+    if (ok) ok = device_.queues->record(mine.marks.begun, queue);
+    if (ok && gathers(mine.kind)) {
+      ok = enqueue_copies(meeting, queue, mine.part_bytes, [](const Collective& c) { return c.data; });
+    } else if (ok) {
+      ok = device_.ops->run(sum_of_parts(meeting, channel, mine), queue);
+    }
+    if (ok) ok = meet(meeting, call, queue, &CollectiveMarks::moved);
+    if (ok && mine.kind == CollectiveKind::kAllReduce) {
+      const std::size_t bytes = mine.part_bytes / kernels::size_of(mine.wire) * sizeof(float);
+      ok = enqueue_copies(meeting, queue, bytes, [](const Collective& c) -> void* { return c.out; });
+      // Everybody has waited for this mark: it can serve again.
+      if (ok) ok = meet(meeting, call, queue, &CollectiveMarks::ready);
+    }
+    return ok ? device_.queues->record(mine.marks.done, queue) : ok;
+  }
+
+  /// All ranks record a mark, meet, and wait for each other's.
+  Result<void> meet(Meeting& meeting, const Call& call, kernels::Queue queue, kernels::Mark CollectiveMarks::*mark) {
+    const std::vector<CollectiveMarks>& marks = marks_[static_cast<std::size_t>(call.signature->channel)];
+    auto ok = device_.queues->record(call.collective->marks.*mark, queue);
+    if (!ok) return ok;
+    {
+      std::unique_lock lock(meeting.mutex);
+      ok = barrier(lock, meeting, *call.signature, 0);
+    }
+    for (const CollectiveMarks& each : marks) {
+      if (ok) ok = device_.queues->wait(queue, each.*mark);
+    }
+    return ok;
+  }
+
+  template <typename Buffer>
+  Result<void> enqueue_copies(const Meeting& meeting, kernels::Queue queue, std::size_t part_bytes,
+                              const Buffer& buffer) {
+    auto* const target = static_cast<std::byte*>(buffer(theirs(meeting, world_.rank)));
+    Result<void> ok;
+    for (int i = 1; i < world_.size && ok; ++i) {
+      const int rank = (world_.rank + i) % world_.size;
+      const std::size_t offset = static_cast<std::size_t>(rank) * part_bytes;
+      const auto* const source = static_cast<const std::byte*>(buffer(theirs(meeting, rank)));
+      ok = device_.queues->copy(target + offset, source + offset, part_bytes, queue);
+    }
+    return ok;
+  }
+
   /// This rank's part of every rank's buffer, added.
   void add_parts(const Meeting& meeting, Channel channel, const Collective& mine) {
+    const kernels::OrderedSum sum = sum_of_parts(meeting, channel, mine);
+    sum_in_order(sum.out, sum.accumulate, sum.parts, sum.wire, sum.count);
+  }
+
+  kernels::OrderedSum sum_of_parts(const Meeting& meeting, Channel channel, const Collective& mine) {
     std::vector<const void*>& parts = parts_[static_cast<std::size_t>(channel)];
     const std::size_t offset = static_cast<std::size_t>(world_.rank) * mine.part_bytes;
     for (int i = 0; i < world_.size; ++i) {
@@ -203,7 +269,7 @@ class LocalTransport : public Transport {
     const auto count = static_cast<std::int64_t>(mine.part_bytes / kernels::size_of(mine.wire));
     const bool in_place = mine.kind == CollectiveKind::kAllReduce;
     float* const out = mine.out + (in_place ? world_.rank * count : 0);
-    sum_in_order(out, mine.accumulate && !in_place, parts, mine.wire, count);
+    return {out, mine.accumulate && !in_place, parts, mine.wire, count};
   }
 
   /// After a failure, waits until nobody reads this rank's memory any more: that takes no longer than a copy.
@@ -214,8 +280,10 @@ class LocalTransport : public Transport {
   }
 
   std::shared_ptr<LocalWorld> shared_;
+  LocalDevice device_;
   WorldInfo world_;
   std::array<std::vector<const void*>, kChannels> parts_;
+  std::array<std::vector<CollectiveMarks>, kChannels> marks_;
 };
 
 }  // namespace
@@ -224,8 +292,8 @@ std::shared_ptr<LocalWorld> make_local_world(int size, const TransportOptions& o
   return std::make_shared<LocalWorld>(size, options);
 }
 
-std::unique_ptr<Transport> join_local(std::shared_ptr<LocalWorld> world, int rank) {
-  return std::make_unique<LocalTransport>(std::move(world), rank);
+std::unique_ptr<Transport> join_local(std::shared_ptr<LocalWorld> world, int rank, const LocalDevice& device) {
+  return std::make_unique<LocalTransport>(std::move(world), rank, device);
 }
 
 }  // namespace attnbench::fsdp

@@ -97,7 +97,8 @@ MemoryUse predict_memory(const Layout& layout, std::span<const LayerPlan> plans,
   use[Category::kActivations] = activation_bytes(plans, options.param_dtype);
   use[Category::kInputs] = 2 * align_bytes(static_cast<std::size_t>(tokens.tokens()) * sizeof(std::int32_t)) +
                            align_bytes(static_cast<std::size_t>(options.micro_batches) * sizeof(float)) +
-                           align_bytes(static_cast<std::size_t>(layout.world) * kStepNumbers * sizeof(double));
+                           align_bytes(static_cast<std::size_t>(layout.world) * kStepNumbers * sizeof(double)) +
+                           align_bytes(kVerdictNumbers * sizeof(double));
   return use;
 }
 

@@ -10,6 +10,7 @@
 #include "fsdp/layer.hpp"
 #include "fsdp/options.hpp"
 #include "fsdp/shard.hpp"
+#include "kernels/shard_ops.hpp"
 
 namespace attnbench::fsdp {
 
@@ -50,8 +51,8 @@ inline constexpr std::size_t kAlignBytes = 256;
 
 constexpr std::size_t align_bytes(std::size_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
 
-/// What every rank tells the others once per step: squared norm, loss, whether all gradients were finite.
-inline constexpr std::size_t kStepNumbers = 4;
+using kernels::kStepNumbers;
+using kernels::kVerdictNumbers;
 
 /// The formula. With P the padded elements of a unit, T of its trainable part, N ranks, b the bytes of an element:
 ///
@@ -68,7 +69,7 @@ inline constexpr std::size_t kStepNumbers = 4;
 ///   scratch     b_reduce max T / N * `scratch_parts` of the transport
 ///   saved       sum of what layers save; workspace the largest; both rounded up to 256 bytes
 ///   activations an output that a backward reads is kept, others share two; two gradients of the largest size
-///   inputs      tokens and targets (int32), a loss per micro-batch, N times kStepNumbers doubles
+///   inputs      tokens and targets (int32), a loss per micro-batch, N times kStepNumbers and kVerdictNumbers doubles
 MemoryUse predict_memory(const Layout& layout, std::span<const LayerPlan> plans, const TokenShape& tokens,
                          const EngineOptions& options, std::int64_t scratch_parts);
 

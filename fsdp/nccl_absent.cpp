@@ -2,10 +2,22 @@
 #include "fsdp/nccl.hpp"
 
 namespace attnbench::fsdp {
+namespace {
 
-base::Result<std::unique_ptr<Communicator>> make_nccl(int, int, Device&) {
+tl::unexpected<base::Error> absent() {
   return base::fail(base::ErrorKind::kAbsent,
-                    "this build has no NCCL transport; take --transport local (threads) or mpi (processes)");
+                    "this build has no NCCL transport (nccl.h or CUDA was missing when configuring); take --transport "
+                    "local (threads) or mpi (processes)");
+}
+
+}  // namespace
+
+base::Result<std::string> nccl_version() { return absent(); }
+
+base::Result<NcclWorld> make_nccl_world(int) { return absent(); }
+
+base::Result<std::unique_ptr<Communicator>> join_nccl(const NcclWorld&, int, Device&, const TransportOptions&) {
+  return absent();
 }
 
 }  // namespace attnbench::fsdp

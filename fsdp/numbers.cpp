@@ -14,6 +14,7 @@ base::Result<std::vector<double>> share_numbers(Communicator& communicator, std:
   collective.label = "measurements";
   collective.data = all.data();
   collective.part_bytes = mine.size_bytes();
+  collective.host = true;
   auto ok = communicator.wait(communicator.post(Channel::kReduce, collective));
   if (!ok) return tl::unexpected(ok.error());
   return all;

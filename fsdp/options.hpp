@@ -55,8 +55,10 @@ struct EngineOptions {
   double clip_norm = 0;      // 0: no clipping
   double loss_scale = 1024;  // fp16 only: first value; halved, and the step skipped, when a gradient is not finite
   OptimizerOptions optimizer;
-  bool report_norm = false;  // compute the gradient's norm also where nothing needs it
-  bool poison = false;       // fill dropped weights with NaN, so that a use outside their window shows
+  bool report_norm = false;   // compute the gradient's norm also where nothing needs it
+  bool deterministic = true;  // the same bits in every run, on a GPU too
+  bool replay = true;         // on a device that can: capture the step once, then replay it as one
+  bool poison = false;        // fill dropped weights with NaN, so that a use outside their window shows
 };
 
 /// Element type in which layers write gradients: fp32 where that is what travels, else that of the weights.

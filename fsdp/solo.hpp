@@ -7,6 +7,10 @@
 
 namespace attnbench::fsdp {
 
+/// On the host's memory: done when it is posted.
 std::unique_ptr<Communicator> make_solo();
+
+/// On the device's queues where it has them.
+base::Result<std::unique_ptr<Communicator>> make_solo(Device& device);
 
 }  // namespace attnbench::fsdp

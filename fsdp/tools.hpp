@@ -47,7 +47,8 @@ struct Tools {
 };
 
 /// The attention kernel named by `word` ("flash", "flash:highway") for the device: the first of that name that takes
-/// the problem, forward and backward.
+/// the problem, forward and backward. auto: the first flash, else naive, that is held to the project's tolerance of the
+/// dtype; a flash that splits fp32 into 16-bit planes is not.
 ///
 /// Errors  kUnsupported, with the last refusal's reason
 base::Result<const kernels::KernelInfo*> find_attention(std::string_view word, const kernels::Problem& problem,

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "kernels/gemm.hpp"
 #include "kernels/kernel.hpp"
 #include "kernels/layer_ops.hpp"
+#include "kernels/shard_ops.hpp"
 
 namespace attnbench::kernels {
 
@@ -24,6 +26,7 @@ struct Backend {
   std::span<const KernelInfo* const> (*kernels)() = nullptr;
   const GemmLibrary* gemm = nullptr;                                               // null: none in this backend
   base::Result<std::unique_ptr<LayerOps>> (*layer_ops)(Device& device) = nullptr;  // null: none in this backend
+  base::Result<std::unique_ptr<ShardOps>> (*shard_ops)(Device& device) = nullptr;  // null: none in this backend
 };
 
 const Backend& cpu_backend();
@@ -35,6 +38,9 @@ base::Result<const Backend*> cuda_backend();
 
 /// cpu, cuda or mock. Errors: kUsage for another word, kAbsent when it is not here.
 base::Result<const Backend*> find_backend(std::string_view name);
+
+/// Opens the device that a DeviceFacts::id names: cpu, cuda:0, mock.
+base::Result<std::unique_ptr<Device>> open_device(const std::string& id);
 
 /// What libattnbench_cuda.so exports as `attnbench_cuda_backend`. `build_id` must equal the program's, since the two
 /// share C++ types: a plug-in of another build is refused by name.

@@ -2,6 +2,7 @@
 #include "kernels/kernel.hpp"
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/work.hpp"
 
@@ -61,6 +62,23 @@ Result<void> check_scratch(const char* name, const void* pointer, std::size_t by
   return {};
 }
 
+/// A kernel whose every launch goes to its own device.
+class OnItsDevice : public PreparedKernel {
+ public:
+  OnItsDevice(std::unique_ptr<PreparedKernel> kernel, Device& device) : kernel_(std::move(kernel)), device_(device) {}
+
+  Result<void> launch(Pass pass) override {
+    if (auto ok = device_.make_current(); !ok) return ok;
+    return kernel_->launch(pass);
+  }
+
+  std::string variant() const override { return kernel_->variant(); }
+
+ private:
+  std::unique_ptr<PreparedKernel> kernel_;
+  Device& device_;
+};
+
 }  // namespace
 
 Result<void> validate(const KernelInfo& kernel, const AttentionArgs& args, Pass pass, const Target& target) {
@@ -91,7 +109,10 @@ Result<std::unique_ptr<PreparedKernel>> prepare(const KernelInfo& kernel, const 
   const Target target{&device.facts(), device.threads(), args.deterministic};
   if (auto reason = kernel.supports(args.problem, pass, target)) return fail(ErrorKind::kUnsupported, *reason);
   if (auto ok = validate(kernel, args, pass, target); !ok) return tl::unexpected(ok.error());
-  return kernel.prepare(args, device);
+  if (auto ok = device.make_current(); !ok) return tl::unexpected(ok.error());
+  auto prepared = kernel.prepare(args, device);
+  if (!prepared) return prepared;
+  return std::make_unique<OnItsDevice>(std::move(*prepared), device);
 }
 
 Result<void> launch(PreparedKernel& kernel, Pass pass) {

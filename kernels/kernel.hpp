@@ -72,6 +72,7 @@ struct KernelInfo {
   std::optional<std::string> (*supports)(const Problem& problem, Pass pass, const Target& target) = nullptr;
   Footprint (*footprint)(const Problem& problem, Pass pass, const Target& target) = nullptr;
   Tolerance (*tolerance)(const Problem& problem) = nullptr;
+  /// Called with the device current, as the launches of what it returns are: see prepare() below.
   base::Result<std::unique_ptr<PreparedKernel>> (*prepare)(const AttentionArgs& args, Device& device) = nullptr;
 };
 
@@ -92,7 +93,8 @@ inline Tolerance default_tolerance(const Problem& problem) {
 /// saved aligned to 64 bytes when the footprint asks for them. Returns the first violation as kUnsupported.
 base::Result<void> validate(const KernelInfo& kernel, const AttentionArgs& args, Pass pass, const Target& target);
 
-/// validate, supports, then KernelInfo::prepare: the one way in, for harness and tests alike.
+/// validate, supports, then KernelInfo::prepare: the one way in, for harness and tests alike. The device is current
+/// while the kernel is bound and in each of its launches, whatever was current before; it must outlive the kernel.
 base::Result<std::unique_ptr<PreparedKernel>> prepare(const KernelInfo& kernel, const AttentionArgs& args, Pass pass,
                                                       Device& device);
 

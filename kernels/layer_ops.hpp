@@ -79,7 +79,7 @@ struct SwiGluBackward {
   void* dact = nullptr;
 };
 
-/// out[t] = table[ids[t]]. Errors  kFailed: an id outside [0, vocab)
+/// out[t] = table[ids[t]]. Errors  kFailed: an id outside [0, vocab); on a GPU its row is NaN, and a later call fails
 struct Embedding {
   Dtype dtype = Dtype::kFp32;
   std::int64_t rows = 0, vocab = 0, width = 0;
@@ -101,7 +101,7 @@ struct EmbeddingBackward {
 /// loss = mean over rows of lse - logits[target]; lse = log(sum of exp(logits)), natural.
 ///
 /// Shapes  logits [rows, vocab]   targets [rows]   lse [rows]   loss [1]
-/// Errors  kFailed: a target outside [0, vocab)
+/// Errors  kFailed: a target outside [0, vocab); on a GPU the loss is NaN, and a later call fails
 struct CrossEntropy {
   Dtype dtype = Dtype::kFp32;
   std::int64_t rows = 0, vocab = 0;

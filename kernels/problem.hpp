@@ -59,13 +59,18 @@ struct KeyRange {
   constexpr std::int64_t count() const { return std::max<std::int64_t>(0, end - begin); }
 };
 
+/// window_left, no longer than what hides nothing already: arithmetic with it cannot overflow, whatever was asked for.
+constexpr std::int64_t bounded_window(const Problem& problem) {
+  return std::min(problem.window_left, problem.seq_q + problem.seq_k);
+}
+
 /// Keys that query row i sees: the only place that knows the mask (constexpr, so that device code can call it too).
 constexpr KeyRange visible_keys(const Problem& problem, std::int64_t query) {
   const std::int64_t diagonal = query + problem.seq_k - problem.seq_q;
   KeyRange range{0, problem.seq_k};
   if (problem.causal) range.end = std::clamp<std::int64_t>(diagonal + 1, 0, problem.seq_k);
   if (problem.window_left >= 0)
-    range.begin = std::clamp<std::int64_t>(diagonal - problem.window_left, 0, problem.seq_k);
+    range.begin = std::clamp<std::int64_t>(diagonal - bounded_window(problem), 0, problem.seq_k);
   return range;
 }
 
@@ -75,7 +80,7 @@ constexpr KeyRange visible_queries(const Problem& problem, std::int64_t key) {
   KeyRange range{0, problem.seq_q};
   if (problem.causal) range.begin = std::clamp<std::int64_t>(key - offset, 0, problem.seq_q);
   if (problem.window_left >= 0) {
-    range.end = std::clamp<std::int64_t>(key - offset + problem.window_left + 1, 0, problem.seq_q);
+    range.end = std::clamp<std::int64_t>(key - offset + bounded_window(problem) + 1, 0, problem.seq_q);
   }
   return range;
 }

@@ -47,7 +47,7 @@ double visible_pairs(const Problem& p) {
   const std::int64_t offset = p.seq_k - p.seq_q;
   const Wide rows = p.seq_q;
   const Wide ends = p.causal ? sum_of_clamped(offset + 1, p.seq_q, p.seq_k) : rows * p.seq_k;
-  const Wide begins = p.window_left >= 0 ? sum_of_clamped(offset - p.window_left, p.seq_q, p.seq_k) : Wide{0};
+  const Wide begins = p.window_left >= 0 ? sum_of_clamped(offset - bounded_window(p), p.seq_q, p.seq_k) : Wide{0};
   return static_cast<double>(ends - begins);
 }
 

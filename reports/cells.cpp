@@ -27,30 +27,39 @@ const char* status_color(const std::string& word) {
   return declined ? kYellow : kRed;
 }
 
-std::size_t width_of(const TableStyle& style) {
-  return style.width > 0 ? static_cast<std::size_t>(style.width) : kDefaultWidth;
+std::size_t width_of(const Cell& cell, const TableStyle& style) {
+  return cell.room != nullptr ? style.*cell.room : cell.width;
+}
+
+/// Of all columns.
+std::size_t full_width(std::span<const Cell> cells, const TableStyle& style) {
+  std::size_t used = cells.size() - 1;
+  for (const Cell& cell : cells) used += width_of(cell, style);
+  return used;
+}
+
+std::size_t width_of(std::span<const Cell> cells, const TableStyle& style) {
+  return style.width > 0 ? static_cast<std::size_t>(style.width) : std::max(kDefaultWidth, full_width(cells, style));
 }
 
 /// Which cells fit, dropping the least needed first.
 std::vector<bool> shown_cells(std::span<const Cell> cells, const TableStyle& style) {
   std::vector<bool> shown(cells.size(), true);
-  std::size_t used = 0;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    used += cells[i].width + (i == 0 ? 0 : 1);
-  }
-  for (int order = 1; used > width_of(style) && order <= 9; ++order) {
+  std::size_t used = full_width(cells, style);
+  for (int order = 1; used > width_of(cells, style) && order <= 9; ++order) {
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (cells[i].drop != order) continue;
       shown[i] = false;
-      used -= cells[i].width + 1;
+      used -= width_of(cells[i], style) + 1;
     }
   }
   return shown;
 }
 
-std::string aligned(const Cell& cell, std::string_view text) {
-  const std::string fit = fitted(one_line(text), cell.width);
-  return cell.left ? padded_right(fit, cell.width) : padded_left(fit, cell.width);
+std::string aligned(const Cell& cell, std::string_view text, const TableStyle& style) {
+  const std::size_t width = width_of(cell, style);
+  const std::string fit = fitted(one_line(text), width);
+  return cell.left ? padded_right(fit, width) : padded_left(fit, width);
 }
 
 /// Words in lines of at most `cells`; a longer word gets a line of its own.
@@ -96,9 +105,9 @@ std::string cell_header(std::span<const Cell> cells, const TableStyle& style) {
   std::string titles, rule;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!shown[i]) continue;
-    titles.append(titles.empty() ? "" : " ").append(aligned(cells[i], cells[i].title));
+    titles.append(titles.empty() ? "" : " ").append(aligned(cells[i], cells[i].title, style));
     rule += rule.empty() ? "" : " ";
-    for (std::size_t dash = 0; dash < cells[i].width; ++dash) rule += "─";
+    for (std::size_t dash = 0; dash < width_of(cells[i], style); ++dash) rule += "─";
   }
   return painted(without_trailing_spaces(titles), kBold, style) + "\n" + painted(rule, kDim, style) + "\n";
 }
@@ -109,7 +118,7 @@ std::string cell_row(std::span<const Cell> cells, const Row& row, const TableSty
   std::string line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (!shown[i] || (!ok && !cells[i].identity)) continue;
-    const std::string cell = aligned(cells[i], cells[i].text(row));
+    const std::string cell = aligned(cells[i], cells[i].text(row, style), style);
     const bool is_status = i + 1 == cells.size();
     line += line.empty() ? "" : " ";
     line += is_status ? painted(without_trailing_spaces(cell), status_color(row.status), style) : cell;
@@ -117,7 +126,7 @@ std::string cell_row(std::span<const Cell> cells, const Row& row, const TableSty
   if (ok) return without_trailing_spaces(line) + "\n";
 
   const std::size_t indent = cell_count(line) + 1;
-  const std::size_t room = width_of(style) > indent + 20 ? width_of(style) - indent : 20;
+  const std::size_t room = width_of(cells, style) > indent + 20 ? width_of(cells, style) - indent : 20;
   std::string text;
   for (const std::string& part : wrapped(outcome_text(row), room)) {
     text.append(text.empty() ? line : std::string(indent - 1, ' '));

@@ -17,7 +17,8 @@ struct Cell {
   bool left;      // aligned left
   bool identity;  // printed for rows without numbers too
   int drop;       // dropped in this order, 1 first, when the terminal is narrow; 0 never
-  std::string (*text)(const Row& row);
+  std::string (*text)(const Row& row, const TableStyle& style);
+  std::size_t TableStyle::*room = nullptr;  // instead of the width
 };
 
 inline constexpr const char* kBold = "\x1b[1m";

@@ -32,6 +32,11 @@ constexpr std::string_view kIntervalDetail =
     "Order statistics around the median, free of any assumption on the distribution, at ranks n/2 -+ 0.98 sqrt(n); "
     "needs 6 samples, else absent. The level is nominal: samples follow each other in time and the stopping rule "
     "watches the interval itself, so the real coverage is somewhat below 95 %.";
+constexpr std::string_view kRssDetail =
+    "Read in an untimed pass of the kernel. Libraries, inputs, the flush buffer of a sweep with cold rows "
+    "(flush_bytes) "
+    "and what kernels of the same point hold already are in it, so that it says what a run needs; for what a kernel "
+    "needs see peak_bytes.";
 constexpr std::string_view kPeakDetail =
     "Counted by the device's own allocator: high-water mark of all bytes that the point had allocated at one time, "
     "that is its inputs, outputs, saved values and workspace. Memory of the harness (oracle, flush buffer) is not in "
@@ -152,7 +157,8 @@ constexpr std::array kColumns = {
     Column{"peak_bytes", "bytes", "Most bytes allocated through the device at one time during the point.",
            &Row::peak_bytes, kPeakDetail},
     Column{"peak_rss_bytes", "bytes",
-           "Resident memory of the whole process at its highest during the point (CPU, VmHWM).", &Row::peak_rss_bytes},
+           "Resident memory of the whole process at its highest during the point (CPU, VmHWM).", &Row::peak_rss_bytes,
+           kRssDetail},
     Column{"peak_device_bytes", "bytes",
            "Device memory taken at the highest as the driver sees it (CUDA, cudaMemGetInfo).", &Row::peak_device_bytes},
     Column{"predicted_bytes", "bytes", "What peak_bytes was predicted to be before anything was allocated.",

@@ -40,6 +40,11 @@ std::span<const Emitter> emitters();
 /// samples, and the format is of no use without
 base::Result<std::string> emit(std::string_view format, const Document& document, const EmitOptions& options);
 
+/// Whether write_output could write there now, without trying: so that a run of hours does not end in a wrong path.
+///
+/// Errors  kFailed with the path and the system's reason
+base::Result<void> can_write_output(const std::string& path_or_dash);
+
 /// Writes all bytes or leaves the file as it was (temporary file in the same directory, then renamed). "-" is standard
 /// output; what is no regular file (a pipe, /dev/null) is written in place.
 ///

@@ -135,7 +135,7 @@ std::string training_section(const Document& document) {
   text += head(titles, numeric);
   for (const Row& row : document.rows) {
     std::vector<std::string> cells;
-    for (const Cell& column : training_cells()) cells.push_back(cell(column.text(row)));
+    for (const Cell& column : training_cells()) cells.push_back(cell(column.text(row, {})));
     if (!row.reason.empty()) cells.back() += ": " + cell(row.reason);
     text += line_of(cells);
   }

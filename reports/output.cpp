@@ -48,7 +48,32 @@ mode_t mode_of(bool exists, const struct stat& facts) {
   return 0666 & ~mask;
 }
 
+/// Through a symbolic link the file it names is replaced, not the link.
+bool resolve(std::string& path) {
+  char* const resolved = ::realpath(path.c_str(), nullptr);
+  if (resolved == nullptr) return false;
+  path = resolved;
+  std::free(resolved);
+  return true;
+}
+
 }  // namespace
+
+base::Result<void> can_write_output(const std::string& path_or_dash) {
+  if (path_or_dash.empty() || path_or_dash == "-") return {};
+  struct stat facts {};
+  const bool exists = ::stat(path_or_dash.c_str(), &facts) == 0;
+  if (exists && S_ISDIR(facts.st_mode)) return cannot_write(path_or_dash, EISDIR);
+  if (exists && !S_ISREG(facts.st_mode)) {
+    return ::access(path_or_dash.c_str(), W_OK) == 0 ? base::Result<void>{} : cannot_write(path_or_dash, errno);
+  }
+  std::string path = path_or_dash;
+  if (exists && !resolve(path)) return cannot_write(path, errno);
+  // A file is written beside its place and renamed, so the folder matters alone.
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  return ::access(folder.c_str(), W_OK | X_OK) == 0 ? base::Result<void>{} : cannot_write(path_or_dash, errno);
+}
 
 base::Result<void> write_output(const std::string& path_or_dash, std::string_view bytes) {
   if (path_or_dash == "-") {
@@ -62,13 +87,7 @@ base::Result<void> write_output(const std::string& path_or_dash, std::string_vie
   const bool exists = ::stat(path.c_str(), &facts) == 0;
   if (exists && S_ISDIR(facts.st_mode)) return cannot_write(path, EISDIR);
   if (exists && !S_ISREG(facts.st_mode)) return write_in_place(path, bytes);
-  if (exists) {
-    // Through a symbolic link the file it names is replaced, not the link.
-    char* const resolved = ::realpath(path.c_str(), nullptr);
-    if (resolved == nullptr) return cannot_write(path, errno);
-    path = resolved;
-    std::free(resolved);
-  }
+  if (exists && !resolve(path)) return cannot_write(path, errno);
   std::string temporary = path + ".XXXXXX";
   const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0) return cannot_write(path_or_dash, errno);

@@ -16,7 +16,16 @@ namespace attnbench::reports {
 
 namespace {
 
-std::string shape_text(const Row& row) {
+constexpr std::size_t kMostCells = 60;  // of a kernel or a shape; a stranger's row can have longer ones
+
+/// "blas:onednn+fp32": a kernel may say of a 16-bit dtype what it converted to, when the row is there.
+constexpr std::size_t kConvertedKernelCells = 16;
+
+std::string device_text(const Row& row) { return row.device.empty() ? "" : " " + row.device; }
+
+std::string threads_text(const Row& row) { return row.threads ? fmt::format(" t{}", *row.threads) : ""; }
+
+std::string shape_text(const Row& row, const TableStyle& style) {
   std::string shape;
   const auto add = [&shape](const char* letter, const Integer& value) {
     if (value) shape += fmt::format("{}{}{}", shape.empty() ? "" : " ", letter, *value);
@@ -29,6 +38,8 @@ std::string shape_text(const Row& row) {
   if (row.seq_len_k && row.seq_len_k != row.seq_len) shape += fmt::format("x{}", *row.seq_len_k);
   if (row.causal == 1) shape += " causal";
   add("w", row.window);
+  if (style.threads_in_shape) shape += threads_text(row);
+  if (style.device_in_shape) shape += device_text(row);
   return shape;
 }
 
@@ -45,19 +56,24 @@ std::string percent(double value) {
 }
 
 constexpr std::array<Cell, 13> kCells = {{
-    {"kernel", 14, true, true, 0, [](const Row& row) { return kernel_text(row); }},
-    {"pass", 7, true, true, 0, [](const Row& row) { return row.pass; }},
-    {"dtype", 5, true, true, 7, [](const Row& row) { return row.dtype; }},
-    {"shape", 23, true, true, 0, [](const Row& row) { return shape_text(row); }},
-    {"cache", 5, true, true, 2, [](const Row& row) { return row.cache; }},
-    {"median", 8, false, false, 0, [](const Row& row) { return or_absent(row.time_us_median, time_text); }},
-    {"±CI", 5, false, false, 6, [](const Row& row) { return or_absent(ci_half_width_pct(row), percent); }},
-    {"FLOP/s", 6, false, false, 0, [](const Row& row) { return or_absent(row.tflops, short_rate); }},
-    {"GB/s", 6, false, false, 3, [](const Row& row) { return or_absent(row.gbps, digits_text); }},
-    {"FMA%", 5, false, false, 4, [](const Row& row) { return or_absent(row.fma_pct, percent); }},
-    {"memory", 8, false, false, 5, [](const Row& row) { return or_absent(row.peak_bytes, bytes_text); }},
-    {"error", 7, false, false, 1, [](const Row& row) { return or_absent(row.err_rel_max, error_text); }},
-    {"status", 6, true, false, 0, [](const Row& row) { return row.status; }},
+    {"kernel", 14, true, true, 0, [](const Row& row, const TableStyle&) { return kernel_text(row); },
+     &TableStyle::kernel_cells},
+    {"pass", 7, true, true, 0, [](const Row& row, const TableStyle&) { return row.pass; }},
+    {"dtype", 5, true, true, 7, [](const Row& row, const TableStyle&) { return row.dtype; }},
+    {"shape", 23, true, true, 0, shape_text, &TableStyle::shape_cells},
+    {"cache", 5, true, true, 2, [](const Row& row, const TableStyle&) { return row.cache; }},
+    {"median", 8, false, false, 0,
+     [](const Row& row, const TableStyle&) { return or_absent(row.time_us_median, time_text); }},
+    {"±CI", 5, false, false, 6,
+     [](const Row& row, const TableStyle&) { return or_absent(ci_half_width_pct(row), percent); }},
+    {"FLOP/s", 6, false, false, 0, [](const Row& row, const TableStyle&) { return or_absent(row.tflops, short_rate); }},
+    {"GB/s", 6, false, false, 3, [](const Row& row, const TableStyle&) { return or_absent(row.gbps, digits_text); }},
+    {"FMA%", 5, false, false, 4, [](const Row& row, const TableStyle&) { return or_absent(row.fma_pct, percent); }},
+    {"memory", 8, false, false, 5,
+     [](const Row& row, const TableStyle&) { return or_absent(row.peak_bytes, bytes_text); }},
+    {"error", 7, false, false, 1,
+     [](const Row& row, const TableStyle&) { return or_absent(row.err_rel_max, error_text); }},
+    {"status", 6, true, false, 0, [](const Row& row, const TableStyle&) { return row.status; }},
 }};
 
 /// Rows of cells under titles, columns as wide as their widest cell; `left` are the columns aligned left.
@@ -134,6 +150,35 @@ std::string mean_lines(const std::vector<Speedup>& all) {
 }
 
 }  // namespace
+
+void TableFit::add(const Row& row) {
+  if (kind_of(row) == RowKind::kTraining) {
+    model_cells_ = std::max(model_cells_, cell_count(one_line(training_shape(row))));
+    return;
+  }
+  if (rows_++ == 0) {
+    device_ = row.device;
+    threads_ = row.threads;
+  }
+  devices_differ_ = devices_differ_ || row.device != device_;
+  threads_differ_ = threads_differ_ || row.threads != threads_;
+  const std::size_t kernel = cell_count(one_line(kernel_text(row)));
+  kernel_cells_ = std::max({kernel_cells_, kernel, row.dtype == "fp32" ? 0 : kConvertedKernelCells});
+  shape_cells_ = std::max(shape_cells_, cell_count(shape_text(row, {})));
+  device_cells_ = std::max(device_cells_, cell_count(one_line(device_text(row))));
+  threads_cells_ = std::max(threads_cells_, threads_text(row).size());
+}
+
+TableStyle TableFit::applied_to(TableStyle style) const {
+  style.device_in_shape = devices_differ_;
+  style.threads_in_shape = threads_differ_;
+  const std::size_t shape =
+      shape_cells_ + (devices_differ_ ? device_cells_ : 0) + (threads_differ_ ? threads_cells_ : 0);
+  style.kernel_cells = std::max(style.kernel_cells, std::min(kernel_cells_, kMostCells));
+  style.shape_cells = std::max(style.shape_cells, std::min(shape, kMostCells));
+  style.model_cells = std::max(style.model_cells, std::min(model_cells_, kMostCells));
+  return style;
+}
 
 std::string table_header(const TableStyle& style, RowKind kind) {
   return cell_header(kind == RowKind::kTraining ? training_cells() : std::span<const Cell>(kCells), style);

@@ -8,7 +8,6 @@
 #include "bench/cli/fsdp_cases.hpp"
 #include "bench/cli/fsdp_plan.hpp"
 #include "bench/cli/fsdp_run.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/terminal.hpp"
@@ -17,6 +16,8 @@
 #include "bench/run/interrupt.hpp"
 #include "bench/run/sink.hpp"
 #include "fsdp/launch.hpp"
+#include "fsdp/nccl.hpp"
+#include "kernels/catalog.hpp"
 #include "reports/rows_io.hpp"
 #include "reports/table.hpp"
 
@@ -55,7 +56,10 @@ class Output {
     return output;
   }
 
-  void header(bool verifying) {
+  void header(bool verifying, const FsdpRun& run, const std::vector<run::FsdpCase>& cases) {
+    reports::TableFit fit;
+    for (const run::FsdpCase& c : cases) fit.add(run::describe_fsdp(c, run.device, run.provenance));
+    style_ = fit.applied_to(style_);
     if (!verifying) say(reports::table_header(style_, reports::RowKind::kTraining));
   }
 
@@ -76,7 +80,8 @@ class Output {
 
  private:
   explicit Output(const Outputs& outputs) : outputs_(&outputs), people_(outputs.owns_stdout() ? stderr : stdout) {
-    style_ = {use_color(outputs.color, ::fileno(people_)), terminal_width(::fileno(people_))};
+    style_.color = use_color(outputs.color, ::fileno(people_));
+    style_.width = terminal_width(::fileno(people_));
   }
 
   void say(const std::string& text) const {
@@ -120,10 +125,18 @@ int exit_code_of(const std::vector<reports::Row>& rows) {
 /// local or mpi, for one case. auto takes processes where there are several ranks and MPI is here.
 Result<std::string> transport_for(const FsdpOptions& options, const run::FsdpCase& c) {
   if (options.transport == "nccl") {
-    return fail(ErrorKind::kAbsent,
-                "--transport nccl: this build has none; take --transport local (threads) or mpi (processes)");
+    if (const auto version = fsdp::nccl_version(); !version) return tl::unexpected(version.error());
+    if (options.device == "cpu") {
+      return fail(ErrorKind::kUsage, "--transport nccl brings GPUs together: add --device cuda");
+    }
+    return options.transport;
   }
   if (options.transport == "local") return options.transport;
+  if (options.device != "cpu") {
+    if (options.transport == "auto") return std::string("local");
+    return fail(ErrorKind::kUsage, "--transport mpi brings processors together; ranks on " + options.device +
+                                       " take --transport local (they share it) or nccl (a GPU each)");
+  }
   const auto mpi = fsdp::check_mpi();
   if (options.transport == "mpi") {
     if (!mpi) return tl::unexpected(mpi.error());
@@ -139,7 +152,7 @@ struct LocalPlan {
 };
 
 Result<LocalPlan> plan_here(const FsdpCommand& command, const std::vector<run::FsdpCase>& cases) {
-  const auto device = open_device("cpu");
+  const auto device = kernels::open_device(command.options.device);
   if (!device) return tl::unexpected(device.error());
   LocalPlan plan;
   for (const run::FsdpCase& c : cases) {
@@ -178,10 +191,12 @@ int run_alone(const FsdpCommand& command, const FsdpRun& run, const std::vector<
   auto output = Output::open(command);
   if (!output) return complain(output.error());
   const run::InterruptGuard guard;
-  output->header(run.trajectory.has_value());
+  output->header(run.trajectory.has_value(), run, cases);
   bool stuck = false;
   for (std::size_t i = 0; i < cases.size() && !stuck && !run::interrupted(); ++i) {
-    FsdpOutcome outcome = run_case(command, run, cases[i], plan.transports[i], plan.demands[i]);
+    run::FsdpCase c = cases[i];
+    c.transport_word = plan.transports[i];
+    FsdpOutcome outcome = run_case(command, run, c, plan.transports[i], plan.demands[i]);
     if (outcome.row.status == status::kOk) run::add_scaling(outcome.row, output->rows());
     if (outcome.row.status == status::kFailed) print_to(stderr, "error: {}\n", outcome.row.reason);
     if (auto ok = output->add(outcome); !ok) return complain(ok.error());
@@ -204,19 +219,28 @@ int run_started(const FsdpCommand& command, const FsdpRun& run, const std::vecto
   });
 }
 
+/// torchrun brings no MPI: its ranks are plain processes, which it ends together.
+int in_world(const fsdp::ForeignWorld& world, const fsdp::RankBody& body) {
+  if (world.launcher != "torchrun") return fsdp::run_mpi_rank("", body);
+  const auto done = body(nullptr);
+  return done ? base::exit_code::kOk : complain(done.error());
+}
+
 /// A rank of a world that somebody else started: every case in this world; rank 0 writes and speaks.
-int run_foreign(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases, bool speaks) {
+int run_foreign(const FsdpCommand& command, const FsdpRun& run, const std::vector<run::FsdpCase>& cases,
+                const fsdp::ForeignWorld& world) {
+  const bool speaks = world.rank == 0;
   int code = base::exit_code::kOk;
-  const int ended = fsdp::run_mpi_rank("", [&](fsdp::Observer* observer) -> Result<void> {
+  const int ended = in_world(world, [&](fsdp::Observer* observer) -> Result<void> {
     std::optional<Output> output;
     if (speaks) {
       auto opened = Output::open(command);
       if (!opened) return tl::unexpected(opened.error());
       output.emplace(std::move(*opened));
-      output->header(run.trajectory.has_value());
+      output->header(run.trajectory.has_value(), run, cases);
     }
     for (const run::FsdpCase& c : cases) {
-      auto outcome = run_as_rank(run, c, observer);
+      auto outcome = c.device == "cpu" ? run_as_rank(run, c, observer) : run_as_gpu(run, c, world);
       if (!outcome) return tl::unexpected(outcome.error());
       if (!*outcome) continue;
       if (auto ok = output->add(**outcome); !ok) return ok;
@@ -230,14 +254,25 @@ int run_foreign(const FsdpCommand& command, const FsdpRun& run, const std::vecto
 
 /// The world sizes of a run inside somebody else's world: its size alone.
 Result<void> take_world(FsdpCommand& command, const fsdp::ForeignWorld& world) {
-  if (world.launcher == "torchrun") {
+  FsdpOptions& options = command.options;
+  const bool gpus = options.device != "cpu" || options.transport == "nccl";
+  if (world.launcher == "torchrun" && !gpus) {
     return fail(ErrorKind::kAbsent,
                 fmt::format("torchrun started this (RANK {} of WORLD_SIZE {}), and its processes can meet through NCCL "
-                            "alone, which this build does not have; start it with mpiexec, or alone, and it starts "
-                            "its ranks itself",
+                            "alone: add --device cuda; or start it with mpiexec, or alone, and it starts its ranks "
+                            "itself",
                             world.rank, world.size));
   }
-  auto& sizes = command.options.world_size;
+  if (gpus && (options.transport == "local" || options.transport == "mpi")) {
+    return fail(ErrorKind::kUsage,
+                fmt::format("processes with a GPU each meet through NCCL, not --transport {}", options.transport));
+  }
+  if (gpus) {
+    if (const auto version = fsdp::nccl_version(); !version) return tl::unexpected(version.error());
+    options.transport = "nccl";
+    options.device = fmt::format("cuda:{}", world.local_rank);
+  }
+  auto& sizes = options.world_size;
   if (!sizes.empty() && (sizes.size() != 1 || sizes.front() != world.size)) {
     return fail(ErrorKind::kUsage, fmt::format("{} started {} ranks, and that is the world: leave --world-size out",
                                                world.launcher, world.size));
@@ -272,7 +307,7 @@ int fsdp_verb(const FsdpCommand& given) {
   const auto run = open_run(command, run::utc_now() + "-" + std::to_string(::getpid()), writes_rows);
   if (!run) return complain(run.error());
   if (started) return run_started(command, *run, *cases);
-  if (foreign) return run_foreign(command, *run, *cases, foreign->rank == 0);
+  if (foreign) return run_foreign(command, *run, *cases, *foreign);
   return run_alone(command, *run, *cases, *plan);
 }
 

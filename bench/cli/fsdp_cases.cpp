@@ -26,6 +26,8 @@ Result<fsdp::ModelConfig> model_for(const FsdpOptions& options) {
   set(options.layers, config->layers, "l");
   set(options.heads, config->block.heads, "h");
   set(options.vocab, config->vocab, "v");
+  config->block.attention = options.attention;
+  if (options.attention != "auto") config->name += "/" + options.attention;
   if (auto model = fsdp::make_model(*config); !model) return tl::unexpected(model.error());
   return config;
 }
@@ -34,6 +36,7 @@ Result<fsdp::ModelConfig> model_for(const FsdpOptions& options) {
 run::FsdpCase common_case(const FsdpCommand& command, const fsdp::ModelConfig& model) {
   const FsdpOptions& options = command.options;
   run::FsdpCase c;
+  c.device = options.device;
   c.model = model;
   c.engine.param_dtype = options.param_dtype;
   c.engine.reduce_dtype = options.reduce_dtype;
@@ -60,6 +63,7 @@ std::string key_of(const run::FsdpCase& c) {
                   kernels::to_string(c.engine.param_dtype), kernels::to_string(c.engine.reduce_dtype), c.tokens.batch,
                   c.tokens.seq, c.engine.micro_batches, c.world, c.engine.prefetch, c.threads);
   if (c.engine.checkpoint) key += "/ckpt";
+  if (c.device != "cpu") key += "/" + c.device;
   if (c.link) key += "/link" + c.link_text;
   return key;
 }
@@ -96,6 +100,7 @@ Result<std::vector<run::FsdpCase>> fsdp_cases(const FsdpCommand& command) {
             c.tokens = {batch, seq_len};
             c.world = static_cast<int>(world);
             c.threads = options.threads > 0 ? options.threads : std::max(1, processors / c.world);
+            if (c.device != "cpu") c.threads = 1;
             c.key = key_of(c);
             cases.push_back(std::move(c));
           }
@@ -126,6 +131,7 @@ std::vector<std::string> rank_arguments(const FsdpCommand& command, const run::F
                                                              {"--heads", c.model.block.heads},
                                                              {"--vocab", c.model.vocab}};
   for (const auto& [name, value] : dimensions) add(name, std::to_string(value));
+  add("--attention", options.attention);
   add("--param-dtype", std::string(kernels::to_string(c.engine.param_dtype)));
   add("--reduce-dtype", std::string(kernels::to_string(c.engine.reduce_dtype)));
   add("--micro-batches", std::to_string(c.engine.micro_batches));

@@ -67,6 +67,18 @@ Result<void> transport(S& o, const Setting& setting) {
   return ok;
 }
 
+Result<void> device(S& o, const Setting& setting) {
+  const std::string& word = setting.value;
+  const bool numbered = word.size() > 5 && word.compare(0, 5, "cuda:") == 0 &&
+                        word.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (word != "cpu" && word != "cuda" && !numbered) {
+    return fail(ErrorKind::kUsage,
+                fmt::format("{}: \"{}\" trains no model; take cpu, cuda or cuda:N", setting.source, word));
+  }
+  o.fsdp.device = word == "cuda" ? "cuda:0" : word;
+  return {};
+}
+
 Result<void> zero_or_more(double& target, const Setting& setting) {
   const std::optional<double> value = base::parse_number(setting.value);
   if (!value || *value < 0) {
@@ -133,6 +145,8 @@ const OptionSpec kTable[] = {
     option("layers", "N", kModel, "blocks [the model's]", APPLY(dimension(o.fsdp.layers, s))),
     option("heads", "N", kModel, "heads; divides the width [the model's]", APPLY(dimension(o.fsdp.heads, s))),
     option("vocab", "N", kModel, "vocabulary [10000]", APPLY(dimension(o.fsdp.vocab, s))),
+    option("attention", "WORD", kModel, "flash, naive, flash:mma ... [auto: flash, naive where flash is coarser]",
+           APPLY(text(o.fsdp.attention, s))),
     option("param-dtype", "WORD", kModel, "of gathered weights and activations: fp32, bf16, fp16 [fp32]",
            APPLY(choose(o.fsdp.param_dtype, s, kDtypes))),
     option("reduce-dtype", "WORD", kModel, "of gradients between ranks: fp32, or the above [fp32]",
@@ -148,6 +162,7 @@ const OptionSpec kTable[] = {
     option("optimizer", "WORD", kModel, "adamw, sgd [adamw]", APPLY(choose(o.fsdp.optimizer, s, kOptimizers))),
     option("lr", "NUMBER", kModel, "learning rate [0.001]", APPLY(zero_or_more(o.fsdp.lr, s))),
 
+    option("device", "WORD", kRanks, "cpu; cuda:N, which local ranks share; nccl: cuda, one GPU each [cpu]", device),
     option("transport", "WORD", kRanks, "auto, local (threads), mpi (processes), nccl (GPUs) [auto: mpi, else local]",
            transport),
     option("link", "LAT,BW", kRanks, "emulate a link: latency and GB/s, e.g. 20us,1.5 [none]", link),

@@ -28,6 +28,7 @@ struct FsdpOptions {
   std::string model = "tiny";
   std::optional<std::int64_t> d_model, d_ff, layers, heads, vocab;  // in place of the model's
 
+  std::string attention = "auto";  // a word of --kernels; auto: flash where it is as exact as the dtype
   kernels::Dtype param_dtype = kernels::Dtype::kFp32;
   kernels::Dtype reduce_dtype = kernels::Dtype::kFp32;
   int micro_batches = 1;
@@ -37,6 +38,7 @@ struct FsdpOptions {
   fsdp::OptimizerKind optimizer = fsdp::OptimizerKind::kAdamW;
   double lr = 1e-3;
 
+  std::string device = "cpu";      // cpu, cuda, cuda:N
   std::string transport = "auto";  // auto, local, mpi, nccl
   std::optional<LinkChoice> link;
   double deadline_s = 60;

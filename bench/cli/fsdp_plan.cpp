@@ -22,7 +22,8 @@ base::Result<FsdpDemand> demand_of(const run::FsdpCase& c, const std::string& tr
   FsdpDemand demand;
   demand.rank_bytes = *rank;
   const std::uint64_t each = base::saturating_sum({demand.rank_bytes, transport == "mpi" ? kProcessBytes : 0});
-  demand.total_bytes = base::saturating_product({static_cast<std::int64_t>(each), c.world});
+  const int here = transport == "nccl" ? 1 : c.world;  // each rank has a GPU of its own
+  demand.total_bytes = base::saturating_product({static_cast<std::int64_t>(each), here});
   const std::uint64_t free_bytes = device.memory_free_bytes();
   if (free_bytes == 0) return demand;
   demand.free_bytes = free_bytes;

@@ -5,17 +5,20 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <mutex>
 
 #include "bench/cli/fsdp_cases.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/run/fsdp_local.hpp"
 #include "bench/run/fsdp_row.hpp"
 #include "bench/run/interrupt.hpp"
 #include "fsdp/launch.hpp"
+#include "fsdp/nccl.hpp"
+#include "fsdp/numbers.hpp"
+#include "fsdp/rendezvous.hpp"
 #include "kernels/catalog.hpp"
 #include "reports/rows_io.hpp"
 
@@ -42,7 +45,7 @@ Result<Findings> do_case(const FsdpRun& run, const run::FsdpCase& c, kernels::De
                          fsdp::Communicator& communicator) {
   Findings findings;
   if (run.trajectory) {
-    auto errors = run::replay(*run.trajectory, c.engine, device, communicator);
+    auto errors = run::replay(*run.trajectory, c.engine, device, communicator, c.model.block.attention);
     if (!errors) return tl::unexpected(errors.error());
     findings.errors = std::move(*errors);
   } else {
@@ -91,6 +94,35 @@ FsdpOutcome outcome_of(const FsdpRun& run, const run::FsdpCase& c, const Result<
   run::add_measurement(outcome.row, c, *findings->measured, run.gemm_peak_gflops);
   run::finish(outcome.row, status::kOk, "");
   return outcome;
+}
+
+/// The ids of rank 0, by way of whatever started the world.
+Result<fsdp::NcclWorld> share_nccl(const run::FsdpCase& c, const fsdp::ForeignWorld& world) {
+  fsdp::NcclWorld nccl;
+  if (world.rank == 0) {
+    auto made = fsdp::make_nccl_world(world.size);
+    if (!made) return made;
+    nccl = *made;
+  }
+  nccl.size = world.size;
+  constexpr std::size_t kBytes = sizeof nccl.ids;
+  auto* const bytes = reinterpret_cast<char*>(nccl.ids.data());
+  if (world.launcher == "torchrun") {
+    fsdp::MeetingPoint point = world.point;
+    point.deadline_s = c.transport.deadline_s;
+    auto ok = fsdp::hand_out(point, world.rank, world.size, {bytes, kBytes});
+    if (!ok) return tl::unexpected(ok.error());
+    return nccl;
+  }
+  auto transport = fsdp::join_mpi(c.transport);
+  if (!transport) return tl::unexpected(transport.error());
+  const auto communicator = fsdp::make_threaded(std::move(*transport), c.transport);
+  std::vector<double> mine(kBytes / sizeof(double));
+  std::memcpy(mine.data(), bytes, kBytes);
+  const auto all = fsdp::share_numbers(*communicator, mine);
+  if (!all) return tl::unexpected(all.error());
+  std::memcpy(bytes, all->data(), kBytes);
+  return nccl;
 }
 
 std::string own_path() {
@@ -160,7 +192,7 @@ Result<FsdpRun> open_run(const FsdpCommand& command, std::string run_id, bool wr
   FsdpRun run;
   run.command = &command;
   run.provenance = {std::move(run_id), command.command, command.seed, run::host_facts()};
-  auto device = open_device("cpu");
+  auto device = kernels::open_device(command.options.device);
   if (!device) return tl::unexpected(device.error());
   run.device = (*device)->facts();
   if (command.options.verify.empty()) {
@@ -231,12 +263,29 @@ Result<std::optional<FsdpOutcome>> run_as_rank(const FsdpRun& run, run::FsdpCase
                 fmt::format("MPI has {} ranks where {} were started; under srun take --mpi=pmix", world.size, c.world));
   }
   const auto communicator = run::communicator_for(c, std::move(*transport), c.transport);
-  auto device = open_device("cpu");
+  auto device = kernels::open_device("cpu");
   if (!device) return tl::unexpected(device.error());
   (*device)->set_threads(c.threads);
   const auto findings = do_case(run, c, **device, *communicator);
   if (!findings) {
     communicator->abort(findings.error());
+    return tl::unexpected(findings.error());
+  }
+  if (world.rank != 0) return std::optional<FsdpOutcome>();
+  return outcome_of(run, c, findings);
+}
+
+Result<std::optional<FsdpOutcome>> run_as_gpu(const FsdpRun& run, const run::FsdpCase& c,
+                                              const fsdp::ForeignWorld& world) {
+  auto nccl = share_nccl(c, world);
+  if (!nccl) return tl::unexpected(nccl.error());
+  auto device = kernels::open_device(c.device);
+  if (!device) return tl::unexpected(device.error());
+  const auto communicator = fsdp::join_nccl(*nccl, world.rank, **device, c.transport);
+  if (!communicator) return tl::unexpected(communicator.error());
+  const auto findings = do_case(run, c, **device, **communicator);
+  if (!findings) {
+    (*communicator)->abort(findings.error());
     return tl::unexpected(findings.error());
   }
   if (world.rank != 0) return std::optional<FsdpOutcome>();

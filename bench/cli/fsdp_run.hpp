@@ -11,6 +11,7 @@
 #include "bench/run/fsdp_case.hpp"
 #include "bench/run/fsdp_replay.hpp"
 #include "bench/run/provenance.hpp"
+#include "fsdp/launch.hpp"
 #include "reports/row.hpp"
 
 namespace attnbench::cli {
@@ -42,6 +43,10 @@ FsdpOutcome run_local(const FsdpRun& run, const run::FsdpCase& c);
 FsdpOutcome run_processes(const FsdpRun& run, const run::FsdpCase& c);
 /// This process is a rank of a world that runs the case now. Only rank 0 has an outcome.
 base::Result<std::optional<FsdpOutcome>> run_as_rank(const FsdpRun& run, run::FsdpCase c, fsdp::Observer* observer);
+
+/// The same, with a GPU (the case's device) and NCCL.
+base::Result<std::optional<FsdpOutcome>> run_as_gpu(const FsdpRun& run, const run::FsdpCase& c,
+                                                    const fsdp::ForeignWorld& world);
 
 /// Rank 0 of a started world writes its outcome where run_processes reads it.
 base::Result<void> write_outcome(const FsdpOutcome& outcome, const std::string& directory);

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "bench/base/version.hpp"
 #include "bench/cli/devices.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/measure/gbench_adapter.hpp"
@@ -17,6 +17,7 @@
 #include "bench/run/interrupt.hpp"
 #include "bench/run/point.hpp"
 #include "bench/run/runner.hpp"
+#include "kernels/catalog.hpp"
 
 namespace attnbench::cli {
 namespace {
@@ -24,20 +25,20 @@ namespace {
 using measure::GbenchSession;
 
 constexpr double kMostIterations = 1000;
+constexpr double kMostAsked = 1e9;  // as many as Google Benchmark would run
 
 int complain(const base::Error& error) {
   print_to(stderr, "error: {}\n", error.message);
   return base::exit_code_of(error.kind);
 }
 
-/// As many launches, with their cache flushes, as the row's least time holds by the plan's prediction, within the
-/// bounds of --samples-min and -max.
-std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling) {
-  const double wanted =
-      std::ceil(sampling.time_min_s * 1e6 / std::max(1.0, c.predicted_time_us + c.predicted_flush_us));
-  const auto bounded = static_cast<std::int64_t>(std::min(wanted, kMostIterations));
-  const std::int64_t least = std::max(1, std::min(sampling.samples_min, sampling.samples_max));
-  return std::clamp<std::int64_t>(bounded, least, std::max<std::int64_t>(least, sampling.samples_max));
+/// As many launches, with their cache flushes, as the time holds by the plan's prediction, and no fewer than a row
+/// takes samples. `asked_s` is what --benchmark_min_time says; without it a row's least time, and not for ever.
+std::int64_t iterations_of(const plan::Case& c, const Sampling& sampling, std::optional<double> asked_s) {
+  const double each_us = std::max(1.0, c.predicted_time_us + c.predicted_flush_us);
+  const double wanted = std::ceil(asked_s.value_or(sampling.time_min_s) * 1e6 / each_us);
+  const auto bounded = static_cast<std::int64_t>(std::min(wanted, asked_s ? kMostAsked : kMostIterations));
+  return std::max<std::int64_t>(bounded, std::max(1, sampling.samples_min));
 }
 
 /// The device and the case that are open; one at a time, since a case owns its memory.
@@ -46,7 +47,7 @@ class Opener {
   explicit Opener(const SweepOptions& options) {
     settings_.sampling = options.sampling;
     settings_.provenance = {run::utc_now(), options.command, options.seed, {}};
-    settings_.open = &open_device;
+    settings_.open = &kernels::open_device;
   }
 
   GbenchSession open(const plan::Case& c, const plan::Candidate& candidate) {
@@ -86,7 +87,7 @@ class Opener {
   base::Result<void> use_device(const std::string& id) {
     if (device_ && device_id_ == id) return {};
     device_.reset();
-    auto device = open_device(id);
+    auto device = kernels::open_device(id);
     if (!device) return tl::unexpected(device.error());
     device_ = std::move(*device);
     device_id_ = id;
@@ -110,13 +111,14 @@ int gbench_verb(const GbenchOptions& options) {
   const auto plan = plan::make_plan(options.sweep, *candidates);
   if (!plan) return complain(plan.error());
   Opener opener(options.sweep);
+  const std::optional<double> asked_s = measure::asked_min_time_s(options.benchmark_args);
   std::vector<measure::GbenchCase> cases;
   for (const plan::Point& point : plan->points) {
     for (const plan::Case& c : point.cases) {
       const auto candidate = std::find_if(candidates->begin(), candidates->end(),
                                           [&](const plan::Candidate& other) { return other.facts.id == c.device; });
       ATTNBENCH_ENSURE(candidate != candidates->end(), "every device of a plan is one of the candidates");
-      cases.push_back({c.key, iterations_of(c, options.sweep.sampling),
+      cases.push_back({c.key, iterations_of(c, options.sweep.sampling, asked_s),
                        [&opener, &c, &candidate = *candidate] { return opener.open(c, candidate); }});
     }
   }

@@ -12,6 +12,7 @@
 #include "bench/cli/config_file.hpp"
 #include "bench/cli/settings.hpp"
 #include "bench/cli/version_text.hpp"
+#include "bench/cli/words.hpp"
 
 extern char** environ;
 
@@ -57,8 +58,8 @@ constexpr std::string_view kExamples =
     "Start with:  attnbench sweep            the reference grid on the best device, in a few minutes\n"
     "             attnbench sweep --dry-run  what that would be\n"
     "             attnbench sweep --help     every axis and option\n"
-    "Exit codes:  0 fine, 1 gate failed, 2 usage, 3 a row incorrect or failed, 4 backend absent, 5 unreadable input,\n"
-    "             124 time limit, 129/130/143 interrupted with results kept";
+    "Exit codes:  0 fine, 1 gate failed, 2 usage, 3 a row incorrect or failed, or an output not written,\n"
+    "             4 backend absent, 5 unreadable input, 124 time limit, 129/130/143 interrupted with results kept";
 
 /// As CLI11's own, but an option that may repeat shows its metavar alone, without "...".
 class PlainFormatter : public CLI::Formatter {
@@ -192,6 +193,21 @@ Result<void> check_rest(const std::vector<std::string>& rest, const VerbSpec& sp
   const std::string hint =
       match.empty() ? fmt::format("; see attnbench {} --help", spec.name) : fmt::format("; did you mean {}?", match);
   return fail(ErrorKind::kUsage, fmt::format("{} has no option {}{}", spec.name, name, hint));
+}
+
+/// The values of --quiet=WORD and the like, before CLI11 says of a wrong one that it could not convert it.
+Result<void> check_switches(std::span<const std::string> arguments) {
+  for (const std::string& word : arguments) {
+    const std::size_t equals = word.find('=');
+    if (word.rfind("--", 0) != 0 || equals == std::string::npos) continue;
+    const std::string name = word.substr(0, equals);
+    const OptionSpec* option = find_option(name.substr(2));
+    if (option == nullptr || !option->metavar.empty()) continue;
+    const std::string value = word.substr(equals + 1);
+    const auto parsed = parse_switch(value);
+    if (!parsed) return fail(ErrorKind::kUsage, plan::show(parsed.error(), name, value));
+  }
+  return {};
 }
 
 void add_flags(Settings& settings, const CLI::App& verb, const Sink& sink, unsigned bit) {
@@ -337,6 +353,7 @@ Environment process_environment() {
 Result<Command> parse(std::span<const std::string> arguments, const Environment& environment) {
   Split parts = split(arguments);
   if (auto ok = check_verb(parts.own); !ok) return tl::unexpected(ok.error());
+  if (auto ok = check_switches(parts.own); !ok) return tl::unexpected(ok.error());
   CLI::App app("Measures attention kernels: latency, memory and accuracy, forward and backward.", "attnbench");
   app.formatter(std::make_shared<PlainFormatter>());
   app.get_formatter()->column_width(24);

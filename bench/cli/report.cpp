@@ -55,7 +55,10 @@ int report_verb(const ReportOptions& options) {
   if (auto ok = write_reports(options.outputs, *document, options.baseline); !ok) return complain(ok.error());
   if (options.outputs.any() || options.outputs.quiet) return base::exit_code::kOk;
 
-  const reports::TableStyle style{use_color(options.outputs.color, STDOUT_FILENO), terminal_width(STDOUT_FILENO)};
+  reports::TableFit fit;
+  for (const reports::Row& row : document->rows) fit.add(row);
+  const reports::TableStyle style =
+      fit.applied_to({use_color(options.outputs.color, STDOUT_FILENO), terminal_width(STDOUT_FILENO)});
   const bool training = !document->rows.empty() && kind_of(document->rows.front()) == reports::RowKind::kTraining;
   std::string table = reports::table_header(style, training ? reports::RowKind::kTraining : reports::RowKind::kKernel);
   for (const reports::Row& row : document->rows) table += reports::table_row(row, style);

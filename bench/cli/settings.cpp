@@ -35,8 +35,9 @@ std::string place(const std::string& path, const ConfigEntry& entry) {
 Result<void> unknown_key(const std::string& path, const ConfigEntry& entry, unsigned verbs) {
   const std::vector<std::string_view> known = option_names(verbs);
   const std::string_view match = base::nearest(entry.key, known);
-  const std::string hint = match.empty() ? "keys are the options without the dashes, e.g. seq-len = \"1k,4k\""
-                                         : fmt::format("did you mean \"{}\"?", match);
+  const std::string hint = match.empty()        ? "keys are the options without the dashes, e.g. seq-len = \"1k,4k\""
+                           : match == entry.key ? "a file does not name another one"  // --config
+                                                : fmt::format("did you mean \"{}\"?", match);
   const std::string section = entry.section.empty() ? "" : " in [" + entry.section + "]";
   return fail(ErrorKind::kUsage,
               fmt::format("{}: unknown key \"{}\"{}; {}", place(path, entry), entry.key, section, hint));

@@ -7,17 +7,16 @@
 #include <string>
 
 #include "bench/cli/devices.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/shown.hpp"
 #include "bench/cli/sweep_files.hpp"
 #include "bench/cli/sweep_output.hpp"
-#include "bench/cli/terminal.hpp"
 #include "bench/cli/verbs.hpp"
 #include "bench/plan/predict.hpp"
 #include "bench/run/interrupt.hpp"
 #include "bench/run/runner.hpp"
 #include "bench/run/slow_down.hpp"
+#include "kernels/catalog.hpp"
 #include "kernels/device/cpu_device.hpp"
 #include "kernels/lab/cpu/fma_peak.hpp"
 #include "reports/rows_io.hpp"
@@ -47,7 +46,7 @@ run::RunSettings settings_for(const SweepOptions& options, const SweepFolder& fo
                          shown::sampling(options.sampling)};
   settings.finished = folder.finished;
   settings.resume_command = fmt::format("the same command with --resume --out {}", folder.directory);
-  settings.open = &open_device;
+  settings.open = &kernels::open_device;
   settings.peak_gflops = &peak_gflops;
   settings.interrupted = &run::interrupted;
   return settings;
@@ -63,14 +62,14 @@ int exit_code_for(const run::RunSummary& summary) {
 
 /// Runs what is left of the plan and prints what there is to print.
 int run_sweep(const SweepOptions& options, const plan::Plan& plan, std::span<const plan::Candidate> candidates) {
+  if (auto ok = check_writable(options.outputs); !ok) return complain(ok.error());
   const run::HostFacts host = run::host_facts();
   const auto folder = open_folder(options, candidates, host);
   if (!folder) return complain(folder.error());
   for (const std::string& warning : folder->earlier.warnings) print_to(stderr, "warning: {}\n", warning);
 
   std::FILE* people = options.outputs.owns_stdout() ? stderr : stdout;
-  const int descriptor = ::fileno(people);
-  const reports::TableStyle style{use_color(options.outputs.color, descriptor), terminal_width(descriptor)};
+  const reports::TableStyle style = style_for(plan, options.outputs.color, people);
   ProgressLine progress(options.outputs.quiet, plan::predicted_duration(plan, options.sampling).most_s);
   TableSink table(people, style, options.outputs.quiet, progress);
   table.document() = folder->earlier;

@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include "bench/base/units.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/terminal.hpp"
+#include "bench/cli/writers.hpp"
+#include "bench/run/provenance.hpp"
 #include "reports/emit.hpp"
+#include "reports/rows_io.hpp"
 
 namespace attnbench::cli {
 namespace {
@@ -18,6 +22,15 @@ namespace {
 constexpr std::size_t kBarWidth = 20;
 
 }  // namespace
+
+reports::TableStyle style_for(const plan::Plan& plan, Color color, std::FILE* stream) {
+  reports::TableFit fit;
+  for (const plan::Point& point : plan.points) {
+    for (const plan::Case& c : point.cases) fit.add(run::identity(c));
+  }
+  const int descriptor = ::fileno(stream);
+  return fit.applied_to({use_color(color, descriptor), terminal_width(descriptor)});
+}
 
 ProgressLine::ProgressLine(bool quiet, double predicted_s)
     : enabled_(!quiet && isatty(STDERR_FILENO) == 1), predicted_s_(predicted_s) {}
@@ -59,6 +72,22 @@ base::Result<void> TableSink::row(const reports::Row& row) {
   // A table that cannot be shown is no reason to stop measuring: the rows are in their file.
   print_to(stream_, "{}", reports::table_row(row, style_));
   static_cast<void>(std::fflush(stream_));
+  return {};
+}
+
+base::Result<void> check_writable(const Outputs& outputs) {
+  std::vector<const std::string*> paths{&outputs.csv, &outputs.json, &outputs.md, &outputs.gbench_json};
+  for (const EmitTarget& target : outputs.emit) paths.push_back(&target.path);
+  for (const std::string* path : paths) {
+    std::error_code ignored;
+    const std::filesystem::path folder = std::filesystem::path(*path).parent_path();
+    const std::filesystem::path out =
+        (std::filesystem::path(outputs.out_dir) / reports::kRowsFile).parent_path();  // without a last slash
+    const bool to_be_made =
+        !out.empty() && !std::filesystem::exists(out, ignored) && !folder.empty() && same_place(folder, out);
+    if (to_be_made) continue;
+    if (auto ok = reports::can_write_output(*path); !ok) return ok;
+  }
   return {};
 }
 

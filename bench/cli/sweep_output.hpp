@@ -6,12 +6,16 @@
 #include <string>
 
 #include "bench/cli/options.hpp"
+#include "bench/plan/plan.hpp"
 #include "bench/run/runner.hpp"
 #include "bench/run/sink.hpp"
 #include "reports/row.hpp"
 #include "reports/table.hpp"
 
 namespace attnbench::cli {
+
+/// How the table of a plan is printed on a stream: with room for what tells its rows apart.
+reports::TableStyle style_for(const plan::Plan& plan, Color color, std::FILE* stream);
 
 /// One line on standard error that is drawn over and over; nothing where that is no terminal.
 class ProgressLine {
@@ -46,6 +50,9 @@ class TableSink : public run::RowSink {
   ProgressLine& progress_;
   reports::Document document_;
 };
+
+/// Each of them can be written, as far as can be seen before a run; --out DIR may be yet to be made. Error: kFailed
+base::Result<void> check_writable(const Outputs& outputs);
 
 /// Writes --csv, --json, --md, --gbench-json and --emit, those that were asked for.
 base::Result<void> write_reports(const Outputs& outputs, const reports::Document& document,

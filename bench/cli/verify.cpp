@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bench/cli/devices.hpp"
-#include "bench/cli/open_device.hpp"
 #include "bench/cli/print.hpp"
 #include "bench/cli/sweep_output.hpp"
 #include "bench/cli/verbs.hpp"
@@ -20,6 +19,7 @@
 #include "bench/run/interrupt.hpp"
 #include "bench/run/provenance.hpp"
 #include "bench/run/sink.hpp"
+#include "kernels/catalog.hpp"
 #include "reports/rows_io.hpp"
 
 namespace attnbench::cli {
@@ -246,6 +246,7 @@ int verify_verb(const VerifyOptions& options) {
   const auto candidates = find_candidates(options.devices);
   if (!candidates) return complain(candidates.error());
   if (auto ok = plan::check_choices(options.kernels, *candidates); !ok) return complain(ok.error());
+  if (auto ok = check_writable(options.outputs); !ok) return complain(ok.error());
   if (!options.outputs.out_dir.empty()) {
     auto ok = run::prepare_directory(options.outputs.out_dir, reports::kRowsFile, run::Resume::kNever);
     if (!ok) return complain(ok.error());
@@ -255,7 +256,7 @@ int verify_verb(const VerifyOptions& options) {
   for (const plan::Candidate& candidate : *candidates) {
     auto names = chosen(options, candidate);
     if (names.empty()) continue;
-    auto device = open_device(candidate.facts.id);
+    auto device = kernels::open_device(candidate.facts.id);
     if (!device) return complain(device.error());
     kernels.push_back(std::move(names));
     devices.push_back(std::move(*device));

@@ -11,11 +11,9 @@
 #include "reports/rows_io.hpp"
 
 namespace attnbench::cli {
-namespace {
 
 namespace fs = std::filesystem;
 
-/// r.csv, ./r.csv and a link to it are one file, whether it is there already or not.
 bool same_place(const fs::path& a, const fs::path& b) {
   std::error_code error;
   if (fs::exists(a, error) && !fs::is_regular_file(a, error)) return false;  // a pipe or /dev/null takes two
@@ -25,8 +23,6 @@ bool same_place(const fs::path& a, const fs::path& b) {
   const fs::path second = fs::weakly_canonical(fs::absolute(b, error), error);
   return error ? a == b : first == second;
 }
-
-}  // namespace
 
 base::Result<void> check_writers(const Outputs& outputs, const std::string& rows) {
   std::vector<std::pair<std::string, const std::string*>> writers{{"--csv", &outputs.csv},

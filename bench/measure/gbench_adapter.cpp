@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,15 +59,14 @@ void refuse_value() {
   std::exit(base::exit_code::kUsage);
 }
 
-/// The last value of --benchmark_out, else that of BENCHMARK_OUT, which the library reads too; empty when neither is.
-std::string output_file(const std::vector<std::string>& arguments) {
-  constexpr std::string_view kFlag = "--benchmark_out=";
-  const char* const variable = std::getenv("BENCHMARK_OUT");
-  std::string path = variable != nullptr ? variable : "";
+/// The last value of a flag of the library, else that of the variable that it reads too; empty when neither is.
+std::string value_of(const std::vector<std::string>& arguments, std::string_view flag, const char* variable) {
+  const char* const inherited = std::getenv(variable);
+  std::string value = inherited != nullptr ? inherited : "";
   for (const std::string& argument : arguments) {
-    if (argument.starts_with(kFlag)) path = argument.substr(kFlag.size());
+    if (argument.starts_with(flag)) value = argument.substr(flag.size());
   }
-  return path;
+  return value;
 }
 
 /// The library itself leaves with 1 when it cannot open its file.
@@ -80,6 +80,14 @@ bool can_write(const std::string& path) {
 
 }  // namespace
 
+std::optional<double> asked_min_time_s(const std::vector<std::string>& arguments) {
+  const std::string value = value_of(arguments, "--benchmark_min_time=", "BENCHMARK_MIN_TIME");
+  char* end = nullptr;
+  const double seconds = std::strtod(value.c_str(), &end);
+  const bool whole = end != value.c_str() && *end == '\0';
+  return whole && std::isfinite(seconds) && seconds >= 0 ? std::optional(seconds) : std::nullopt;
+}
+
 int run_gbench(const std::string& program, const std::vector<std::string>& arguments,
                const std::vector<GbenchCase>& cases, const std::vector<std::pair<std::string, std::string>>& context,
                const std::function<bool()>& interrupted) {
@@ -90,9 +98,10 @@ int run_gbench(const std::string& program, const std::vector<std::string>& argum
   int count = static_cast<int>(pointers.size());
   pointers.push_back(nullptr);
   const bool help = std::find(arguments.begin(), arguments.end(), "--help") != arguments.end();
+  benchmark::SetDefaultTimeUnit(benchmark::kMicrosecond);  // unless --benchmark_time_unit, which is read next
   benchmark::Initialize(&count, pointers.data(), help ? &benchmark::PrintDefaultHelp : &refuse_value);
   if (benchmark::ReportUnrecognizedArguments(count, pointers.data())) return base::exit_code::kUsage;
-  if (!can_write(output_file(arguments))) return base::exit_code::kRowFailed;
+  if (!can_write(value_of(arguments, "--benchmark_out=", "BENCHMARK_OUT"))) return base::exit_code::kRowFailed;
   for (const auto& [key, value] : context) benchmark::AddCustomContext(key, value);
   bool all_right = true;
   for (const GbenchCase& entry : cases) {
@@ -100,8 +109,7 @@ int run_gbench(const std::string& program, const std::vector<std::string>& argum
         entry.name.c_str(),
         [&](benchmark::State& state) { all_right = run_case(state, entry, interrupted) && all_right; })
         ->UseManualTime()
-        ->Iterations(entry.iterations)
-        ->Unit(benchmark::kMicrosecond);
+        ->Iterations(entry.iterations);
   }
   const std::size_t matched = benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,10 @@ struct GbenchCase {
   std::int64_t iterations = 1;  // always set: with manual time the library's own search for a number may never end
   std::function<GbenchSession()> open;  // called when the library gets to it, so that listing touches no device
 };
+
+/// What --benchmark_min_time or BENCHMARK_MIN_TIME says, which the library itself passes over where iterations are set.
+/// Nothing for a value that it will refuse.
+std::optional<double> asked_min_time_s(const std::vector<std::string>& arguments);
 
 /// Hands the cases and the library's own flags to Google Benchmark. Returns the exit code: 0, kUsage for a flag or a
 /// value that it does not know and for a filter that no case matches, kRowFailed when a case ended in an error or

@@ -58,8 +58,15 @@ Result<Problem> read_problem(const SafeTensors& file) {
   if (!window) return tl::unexpected(window.error());
   const auto scale = number<double>(file, "scale");
   if (!scale) return tl::unexpected(scale.error());
-  problem.causal = *causal != 0;
-  problem.window_left = std::max<std::int64_t>(-1, *window);
+  if (*causal != 0 && *causal != 1) {
+    return fail(ErrorKind::kUnreadable, fmt::format("{}: causal is {}, which is not 0 or 1", file.name(), *causal));
+  }
+  if (*window < -1) {
+    return fail(ErrorKind::kUnreadable,
+                fmt::format("{}: window_left is {}, which is neither a length nor -1", file.name(), *window));
+  }
+  problem.causal = *causal == 1;
+  problem.window_left = *window;
   problem.scale = static_cast<float>(*scale);
   if (!std::isfinite(problem.scale)) {
     return fail(ErrorKind::kUnreadable, fmt::format("{}: scale is {}, which fp32 cannot hold", file.name(), *scale));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -106,8 +105,14 @@ std::vector<double> widen(const unsigned char* data, std::size_t count, const Wi
 Result<SafeTensors> SafeTensors::load(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail(ErrorKind::kUnreadable, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
-  std::vector<unsigned char> bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad()) return fail(ErrorKind::kUnreadable, fmt::format("{} cannot be read", path));
+  // read() keeps a failure, a directory's among them, as a state of the stream; iterators would throw it.
+  std::vector<unsigned char> bytes;
+  std::vector<char> piece(std::size_t{1} << 20);
+  do {
+    file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + file.gcount());
+  } while (file);
+  if (file.bad()) return fail(ErrorKind::kUnreadable, fmt::format("{} cannot be read: {}", path, std::strerror(errno)));
   return parse(std::move(bytes), path);
 }
 

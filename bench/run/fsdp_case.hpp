@@ -19,6 +19,8 @@ namespace attnbench::run {
 
 struct FsdpCase {
   std::string key;
+  std::string device = "cpu";            // id of the first rank's; nccl: the next rank has the next one
+  std::string transport_word = "local";  // local, mpi, nccl
   fsdp::ModelConfig model;
   fsdp::TokenShape tokens;  // of one rank and micro-batch
   fsdp::EngineOptions engine;
@@ -43,6 +45,9 @@ struct FsdpMeasurement {
   std::int64_t parameters = 0;
   fsdp::MemoryUse memory, predicted;
   std::optional<std::int64_t> rss_growth_bytes;  // per rank
+  std::optional<std::int64_t>
+      device_growth_bytes;  // per rank: what a GPU has less than before; its libraries' included
+  bool by_events = false;   // times are a GPU's
 };
 
 /// One rank's part: engine, warm-up, measured steps. Every rank calls it with the same case.
@@ -58,8 +63,8 @@ base::Result<std::size_t> predicted_bytes(const FsdpCase& c, std::string_view tr
 std::unique_ptr<fsdp::Communicator> communicator_for(const FsdpCase& c, std::unique_ptr<fsdp::Transport> transport,
                                                      const fsdp::TransportOptions& options);
 
-/// Matrix products per second of the device in a dtype, 1e9 FLOP: the best of several runs of 1024 cubed. Empty where
-/// the device has no library.
+/// Matrix products per second of the device in a dtype, 1e9 FLOP: the best of several runs of 1024 cubed, on a GPU of
+/// 4096 cubed. Empty where the device has no library.
 std::optional<double> gemm_peak_gflops(kernels::Device& device, kernels::Dtype dtype);
 
 }  // namespace attnbench::run

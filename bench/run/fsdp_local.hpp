@@ -24,7 +24,8 @@ struct LocalEnd {
 using LocalBody =
     std::function<base::Result<void>(int rank, kernels::Device& device, fsdp::Communicator& communicator)>;
 
-/// Runs the body on every rank, each with a device of `c.threads` threads, and waits for all; once one has failed, for
+/// Runs the body on every rank, each with a device of its own (a processor of `c.threads` threads; or the one GPU that
+/// all share), and waits for all; once one has failed, for
 /// the deadline and a little more.
 LocalEnd run_local_world(const FsdpCase& c, LocalBody body);
 

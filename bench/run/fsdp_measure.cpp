@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "bench/base/rng.hpp"
-#include "bench/measure/inputs.hpp"
 #include "bench/run/fsdp_case.hpp"
 #include "fsdp/numbers.hpp"
 #include "kernels/catalog.hpp"
@@ -28,6 +27,17 @@ std::optional<std::int64_t> resident_bytes() {
   std::fclose(file);
   if (read != 2) return std::nullopt;
   return static_cast<std::int64_t>(resident) * sysconf(_SC_PAGESIZE);
+}
+
+/// What is taken: of the host by this process, of a GPU by anybody.
+struct Memory {
+  std::optional<std::int64_t> host;
+  std::int64_t device = 0;
+};
+
+Memory memory_of(const kernels::Device& device) {
+  const auto taken = device.facts().memory_total_bytes - device.memory_free_bytes();
+  return {resident_bytes(), static_cast<std::int64_t>(taken)};
 }
 
 std::array<double, kTimes> numbers_of(const StepTimes& times) {
@@ -115,17 +125,6 @@ Result<std::vector<StepTimes>> run_steps(const FsdpCase& c, fsdp::Engine& engine
   return measured;
 }
 
-/// A square matrix of N(0, 1); products of zeros would be faster than any others.
-bool fill_normal(const kernels::Buffer& matrix, std::int64_t side, std::uint64_t stream, kernels::Dtype dtype,
-                 kernels::Device& device) {
-  measure::HostTensor values({1, 1, side, side}, dtype);
-  const base::Rng rng(1, stream);
-  for (std::int64_t i = 0; i < side * side; ++i) {
-    measure::store_element(values, i, rng.normal(static_cast<std::uint64_t>(i)));
-  }
-  return device.upload(matrix.data(), values.bytes.data(), values.bytes.size()).has_value();
-}
-
 }  // namespace
 
 Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device, fsdp::Communicator& communicator) {
@@ -133,7 +132,8 @@ Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device,
   if (!model) return tl::unexpected(model.error());
   FsdpMeasurement result;
   result.world = communicator.world();
-  const std::optional<std::int64_t> before = resident_bytes();
+  result.by_events = device.queues() != nullptr;
+  const Memory before = memory_of(device);
   // Ranks of one process share their memory: none allocates before all have looked.
   if (const auto all = fsdp::share_numbers(communicator, {}); !all) return tl::unexpected(all.error());
   auto engine = fsdp::Engine::make(*model, c.tokens, c.engine, device, communicator);
@@ -144,10 +144,11 @@ Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device,
   if (auto ok = (*engine)->initialize(c.seed); !ok) return tl::unexpected(ok.error());
   auto measured = run_steps(c, **engine, communicator, result);
   if (!measured) return tl::unexpected(measured.error());
-  const std::optional<std::int64_t> after = resident_bytes();
+  const Memory after = memory_of(device);
   if (auto ok = gather_measurement(communicator, *measured, result); !ok) return tl::unexpected(ok.error());
   const int here = result.world.transport == "local" ? result.world.size : 1;
-  if (before && after) result.rss_growth_bytes = (*after - *before) / here;
+  if (before.host && after.host) result.rss_growth_bytes = (*after.host - *before.host) / here;
+  if (result.by_events) result.device_growth_bytes = (after.device - before.device) / here;
   result.flop = (*engine)->flop() * result.world.size;
   result.parameters = (*engine)->layout().parameters;
   result.memory = (*engine)->ledger();
@@ -158,7 +159,8 @@ Result<FsdpMeasurement> measure_rank(const FsdpCase& c, kernels::Device& device,
 Result<std::size_t> predicted_bytes(const FsdpCase& c, std::string_view transport, kernels::Device& device) {
   const auto model = fsdp::make_model(c.model);
   if (!model) return tl::unexpected(model.error());
-  const std::int64_t scratch_parts = transport == "mpi" ? c.world - 1 : 0;  // threads add where the others' parts lie
+  // Threads add where the others' parts lie.
+  const std::int64_t scratch_parts = transport == "local" ? 0 : std::max(transport == "nccl" ? 1 : 0, c.world - 1);
   const auto use = fsdp::Engine::predict(*model, c.tokens, c.engine, c.world, scratch_parts, device);
   if (!use) return tl::unexpected(use.error());
   return use->total();
@@ -168,34 +170,6 @@ std::unique_ptr<fsdp::Communicator> communicator_for(const FsdpCase& c, std::uni
                                                      const fsdp::TransportOptions& options) {
   if (c.link) transport = fsdp::emulate_link(std::move(transport), *c.link);
   return fsdp::make_threaded(std::move(transport), options);
-}
-
-std::optional<double> gemm_peak_gflops(kernels::Device& device, kernels::Dtype dtype) {
-  constexpr std::int64_t kSide = 1024;
-  constexpr int kRuns = 8;
-  const auto backend = kernels::find_backend(kernels::to_string(device.facts().kind));
-  if (!backend || (*backend)->gemm == nullptr) return std::nullopt;
-  const kernels::GemmMatrix matrix = kernels::row_major(kSide, kSide, kSide, dtype);
-  const kernels::GemmSpec spec{matrix, matrix, matrix};
-  const auto scratch = (*backend)->gemm->workspace_bytes(spec, device);
-  if (!scratch) return std::nullopt;
-  const std::size_t bytes = static_cast<std::size_t>(kSide * kSide) * kernels::size_of(dtype);
-  const auto workspace = device.allocate(*scratch), a = device.allocate(bytes), b = device.allocate(bytes),
-             c = device.allocate(bytes);
-  if (!workspace || !a || !b || !c || !fill_normal(*a, kSide, 1, dtype, device) ||
-      !fill_normal(*b, kSide, 2, dtype, device)) {
-    return std::nullopt;
-  }
-  const auto product = (*backend)->gemm->prepare(spec, workspace->data(), device);
-  if (!product) return std::nullopt;
-  double best_s = 0;
-  for (int run = 0; run < kRuns; ++run) {
-    const auto begin = fsdp::Clock::now();
-    if (!(*product)->run(a->data(), b->data(), nullptr, c->data()) || !device.synchronize()) return std::nullopt;
-    const double time_s = std::chrono::duration<double>(fsdp::Clock::now() - begin).count();
-    best_s = run == 0 ? time_s : std::min(best_s, time_s);
-  }
-  return 2.0 * kSide * kSide * kSide / best_s * 1e-9;
 }
 
 }  // namespace attnbench::run

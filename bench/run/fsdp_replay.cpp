@@ -142,7 +142,8 @@ fsdp::ModelConfig replay_model(const measure::Trajectory& run) {
 }
 
 Result<std::vector<ReplayError>> replay(const measure::Trajectory& run, fsdp::EngineOptions options,
-                                        kernels::Device& device, fsdp::Communicator& communicator) {
+                                        kernels::Device& device, fsdp::Communicator& communicator,
+                                        const std::string& attention) {
   const std::int64_t parts = std::int64_t{communicator.world().size} * options.micro_batches;
   if (run.batch % parts != 0) {
     return fail(ErrorKind::kUsage,
@@ -153,7 +154,9 @@ Result<std::vector<ReplayError>> replay(const measure::Trajectory& run, fsdp::En
   options.report_norm = true;
   options.clip_norm = run.clip;
   options.optimizer = {fsdp::OptimizerKind::kAdamW, run.lr, run.beta1, run.beta2, run.eps, run.weight_decay};
-  const auto model = fsdp::make_model(replay_model(run));
+  fsdp::ModelConfig config = replay_model(run);
+  config.block.attention = attention;
+  const auto model = fsdp::make_model(config);
   if (!model) return tl::unexpected(model.error());
   const fsdp::TokenShape shape{run.batch / parts, run.context};
   auto engine = Engine::make(*model, shape, options, device, communicator);

@@ -40,6 +40,7 @@ fsdp::ModelConfig replay_model(const measure::Trajectory& run);
 ///
 /// Errors  kUsage: the batch does not divide by ranks and micro-batches; of the engine
 base::Result<std::vector<ReplayError>> replay(const measure::Trajectory& run, fsdp::EngineOptions options,
-                                              kernels::Device& device, fsdp::Communicator& communicator);
+                                              kernels::Device& device, fsdp::Communicator& communicator,
+                                              const std::string& attention = "auto");
 
 }  // namespace attnbench::run

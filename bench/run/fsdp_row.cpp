@@ -31,7 +31,7 @@ void add_samples(reports::Row& row, const FsdpMeasurement& measured) {
   const base::Summary summary = base::summarize(row.sample_times_us);
   row.samples = summary.count;
   row.stop_reason = "steps";
-  row.timing = "wall";
+  row.timing = "wall";  // of a step; its split is a GPU's events where it runs on one
   row.time_us_median = summary.median;
   row.time_us_mean = summary.mean;
   row.time_us_min = summary.min;
@@ -56,7 +56,7 @@ void add_split(reports::Row& row, const FsdpMeasurement& m) {
   row.forward_us = median_us(m, [](const StepTimes& t) { return t.forward_s; });
   row.backward_us = median_us(m, [](const StepTimes& t) { return t.backward_s; });
   row.optimizer_us = median_us(m, [](const StepTimes& t) { return t.optimizer_s; });
-  row.pack_us = median_us(m, [](const StepTimes& t) { return t.pack_s; });
+  if (!m.by_events) row.pack_us = median_us(m, [](const StepTimes& t) { return t.pack_s; });
   row.exchange_us = median_us(m, [](const StepTimes& t) { return t.numbers_s; });
   row.exposed_us = median_us(m, [](const StepTimes& t) { return t.exposed_s(); });
   row.exposed_forward_gather_us = median_us(m, [](const StepTimes& t) { return t.stall(Cause::kForwardGather); });
@@ -123,6 +123,7 @@ void add_memory(reports::Row& row, const FsdpMeasurement& m) {
   row.memory_activations_bytes =
       bytes({Category::kSaved, Category::kActivations, Category::kWorkspace, Category::kInputs});
   row.rank_rss_bytes = m.rss_growth_bytes;
+  row.peak_device_bytes = m.device_growth_bytes;
 }
 
 void add_provenance(reports::Row& row, const kernels::DeviceFacts& device, const Provenance& provenance) {

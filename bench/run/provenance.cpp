@@ -11,7 +11,18 @@ namespace {
 
 std::string text(std::string_view view) { return std::string(view); }
 
-void add_identity(reports::Row& row, const plan::Case& c) {
+void add_build(reports::Row& row) {
+  const base::BuildInfo& build = base::build_info();
+  row.commit = text(build.commit);
+  row.version = text(build.version);
+  row.compiler = text(build.compiler);
+  row.flags = text(build.flags);
+}
+
+}  // namespace
+
+reports::Row identity(const plan::Case& c) {
+  reports::Row row;
   const kernels::Problem& p = c.problem;
   row.key = c.key;
   row.kernel = c.kernel;
@@ -31,23 +42,13 @@ void add_identity(reports::Row& row, const plan::Case& c) {
   row.scale = static_cast<double>(p.scale);
   if (c.threads > 0) row.threads = c.threads;
   row.cache = text(kernels::to_string(c.cache));
+  return row;
 }
-
-void add_build(reports::Row& row) {
-  const base::BuildInfo& build = base::build_info();
-  row.commit = text(build.commit);
-  row.version = text(build.version);
-  row.compiler = text(build.compiler);
-  row.flags = text(build.flags);
-}
-
-}  // namespace
 
 reports::Row describe(const plan::Case& c, const kernels::DeviceFacts& device, const kernels::KernelInfo* kernel,
                       const Provenance& provenance) {
-  reports::Row row;
+  reports::Row row = identity(c);
   row.run_id = provenance.run_id;
-  add_identity(row, c);
   row.device_name = device.name;
   if (kernel != nullptr) {
     row.flops_model = kernels::model_flops(c.problem, c.pass);

@@ -23,6 +23,9 @@ struct Provenance {
   std::string sampling = {};  // the rule, as options
 };
 
+/// What a case is, known before anything runs: kernel, problem, device.
+reports::Row identity(const plan::Case& c);
+
 /// Identity, work and provenance of a case; the outcome is empty. `kernel` may be null (a case that was refused).
 reports::Row describe(const plan::Case& c, const kernels::DeviceFacts& device, const kernels::KernelInfo* kernel,
                       const Provenance& provenance);

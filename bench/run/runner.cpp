@@ -88,7 +88,16 @@ class Runner {
     }
     device_ = std::move(*device);
     device_id_ = c.device;
+    if (c.cache == kernels::CacheState::kCold && device_->facts().kind == kernels::DeviceKind::kCpu)
+      hold_flush_buffer();
     return true;
+  }
+
+  /// The buffer comes with the first cold stopwatch and stays: taken before the first row, it is in peak_rss_bytes of
+  /// every row or of none. Where it cannot be had, the row that wants it says so.
+  void hold_flush_buffer() {
+    const auto nothing = [] { return Result<void>{}; };
+    static_cast<void>(device_->stopwatch(nothing, {kernels::CacheState::kCold, kernels::Timing::kAuto}));
   }
 
   const plan::Candidate& candidate(const plan::Case& c) const {

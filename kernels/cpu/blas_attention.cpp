@@ -30,6 +30,8 @@ std::int64_t block_rows(std::int64_t heads, std::int64_t rows, int threads) {
 struct Scratch {
   float *q, *k, *v, *dout, *dq, *ds;
   Bf16* narrow;  // for each thread, one block of weights; in the backward ds has room for them
+  // Under a mask, whether a head holds no infinity or NaN.
+  unsigned char *q_finite, *k_finite, *v_finite, *dout_finite;
 };
 
 Scratch carve(const Problem& p, bool backward, int threads, Carver& workspace) {
@@ -42,7 +44,14 @@ Scratch carve(const Problem& p, bool backward, int threads, Carver& workspace) {
   if (p.dtype == Dtype::kBf16) {
     s.narrow = workspace.take<Bf16>(threads * block_rows(p.batch * p.heads, p.seq_q, threads) * p.seq_k);
   }
+  const bool looks = p.causal || p.window_left >= 0;
+  if (looks) {
+    s.q_finite = workspace.take<unsigned char>(p.batch * p.heads);
+    s.k_finite = workspace.take<unsigned char>(p.batch * p.kv_heads);
+    s.v_finite = workspace.take<unsigned char>(p.batch * p.kv_heads);
+  }
   if (!backward) return s;
+  if (looks) s.dout_finite = workspace.take<unsigned char>(p.batch * p.heads);
   s.dout = workspace.take<float>(queries);
   s.dq = workspace.take<float>(queries);
   s.ds = workspace.take<float>(p.batch * p.heads * p.seq_q * p.seq_k);
@@ -55,7 +64,6 @@ class Blas : public PreparedKernel {
     const int threads = device.threads();
     backward_ = args.dq.data != nullptr || args.dk.data != nullptr;  // one of them may be empty
     group_ = p_.kv_heads == 0 ? 1 : p_.heads / p_.kv_heads;
-    masked_ = p_.causal || p_.window_left >= 0;
     row_block_ = block_rows(p_.batch * p_.heads, p_.seq_q, threads);
     key_block_ = block_rows(p_.batch * p_.kv_heads, p_.seq_k, threads);
     weights_ = static_cast<float*>(args.saved);
@@ -94,12 +102,12 @@ class Blas : public PreparedKernel {
 
   void bind_operands(Dtype input) {
     input_ = input;
-    q_ = Operand(args_.q, input, scratch_.q);
-    k_ = Operand(args_.k, input, scratch_.k);
-    v_ = Operand(args_.v, input, scratch_.v);
+    q_ = Operand(args_.q, input, scratch_.q, scratch_.q_finite);
+    k_ = Operand(args_.k, input, scratch_.k, scratch_.k_finite);
+    v_ = Operand(args_.v, input, scratch_.v, scratch_.v_finite);
     o_ = Operand(args_.o, Dtype::kFp32, scratch_.q);
     if (!backward_) return;
-    dout_ = Operand(args_.dout, input, scratch_.dout);
+    dout_ = Operand(args_.dout, input, scratch_.dout, scratch_.dout_finite);
     dq_ = Operand(args_.dq, Dtype::kFp32, scratch_.dq);
     dk_ = Operand(args_.dk, Dtype::kFp32, scratch_.k);
     dv_ = Operand(args_.dv, Dtype::kFp32, scratch_.v);
@@ -113,7 +121,7 @@ class Blas : public PreparedKernel {
     Result<void> ok;
     const auto add = [&](BlockedProduct& product, std::int64_t rows, std::int64_t block, bool more, auto shapes) {
       if (!ok) return;
-      auto made = BlockedProduct::make(rows, block, more, device_.threads(), [&](std::int64_t count) {
+      auto made = BlockedProduct::make(rows, block, more, device_, [&](std::int64_t count) {
         ProductShapes all = shapes(count);
         all.a.dtype = all.b.dtype = input;
         return all;
@@ -149,11 +157,10 @@ class Blas : public PreparedKernel {
   /// multiplies them by zero weights, which gives NaN where they must not be seen at all.
   void load(std::initializer_list<Operand*> operands) {
     for (Operand* operand : operands) {
-      if (operand->direct() && !masked_) continue;
+      if (!operand->must_load()) continue;
       const std::int64_t heads = operand->tensor().extent[1];
-      device_.pool().parallel_for(operand->tensor().extent[0] * heads, [&](std::int64_t head, int) {
-        operand->load_head(head / heads, head % heads, masked_);
-      });
+      device_.pool().parallel_for(operand->tensor().extent[0] * heads,
+                                  [&](std::int64_t head, int) { operand->load_head(head / heads, head % heads); });
     }
   }
 
@@ -311,7 +318,6 @@ class Blas : public PreparedKernel {
   Problem p_;
   CpuDevice& device_;
   bool backward_ = false;
-  bool masked_ = false;
   std::int64_t group_ = 1;
   std::int64_t row_block_ = 1;
   std::int64_t key_block_ = 1;
@@ -351,7 +357,8 @@ Result<std::unique_ptr<PreparedKernel>> prepare_blas(const AttentionArgs& args, 
 /// Needs   D <= 256; any strides (rows that are not contiguous fp32 are copied); fp32, bf16, fp16
 /// Memory  saved: P, fp32 [B, H, Sq, Sk]; workspace: fp32 copies of the inputs, and dS as large as P in the backward;
 ///         for bf16, a block of weights a thread (whole rows; all of a head's where heads keep the threads busy);
-///         oneDNN's own scratch, a few KiB a thread, is host memory made once and not counted
+///         beside the footprint, which knows no primitive, oneDNN's own scratch: some KiB a thread, made with the
+///         products
 /// Errors  rounding of fp32 sums over Sk and D terms; tolerance() is the project's default. A masked head that holds
 ///         infinity or NaN has its products done by loops over visible keys, since zero times NaN would leak
 /// Source  Vaswani et al. 2017, equation 1, as matrix products; oneDNN matmul

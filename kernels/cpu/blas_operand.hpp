@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kernels/cpu/rows.hpp"
 
@@ -16,11 +15,10 @@ namespace attnbench::kernels {
 class Operand {
  public:
   Operand() = default;
-  /// Shapes  copy [B, heads, S, D] fp32
-  Operand(const Tensor& tensor, Dtype type, float* copy);
+  /// Shapes  copy [B, heads, S, D] fp32   finite [B, heads], or null: every head is taken to be finite
+  Operand(const Tensor& tensor, Dtype type, float* copy, unsigned char* finite = nullptr);
 
   const Tensor& tensor() const { return tensor_; }
-  bool direct() const { return direct_; }
   Dtype type() const { return type_; }
   /// From row to row, in elements.
   std::int64_t stride() const { return stride_[2]; }
@@ -31,9 +29,11 @@ class Operand {
   /// Of a result, which always is fp32.
   float* floats(std::int64_t b, std::int64_t h, std::int64_t i) const { return static_cast<float*>(row(b, h, i)); }
 
-  /// Copies one head where that is needed; with `look`, also notes whether it holds an infinity or NaN.
-  void load_head(std::int64_t b, std::int64_t h, bool look);
-  bool finite(std::int64_t b, std::int64_t h) const { return finite_[head(b, h)] != 0; }
+  /// Whether a launch must begin with load_head() of every head.
+  bool must_load() const { return !direct_ || finite_ != nullptr; }
+  /// Copies one head where that is needed, and notes whether it holds an infinity or NaN where that is to be known.
+  void load_head(std::int64_t b, std::int64_t h);
+  bool finite(std::int64_t b, std::int64_t h) const { return finite_ == nullptr || finite_[head(b, h)] != 0; }
   /// Writes rows [begin, begin + count) of a result to the tensor.
   void store(std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t count) const;
 
@@ -45,7 +45,7 @@ class Operand {
   unsigned char* base_ = nullptr;
   std::int64_t stride_[3] = {0, 0, 0};
   bool direct_ = false;
-  std::vector<unsigned char> finite_;  // by head
+  unsigned char* finite_ = nullptr;  // by head
 };
 
 /// Rows of a matrix of weights or of their gradients.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/base/error.hpp"
+#include "kernels/device/device.hpp"
 #include "kernels/dtype.hpp"
 
 namespace attnbench::kernels {
@@ -63,9 +64,15 @@ base::Result<const ProductModule*> product_module();
 /// runs products of its own: one product never uses more than the thread that calls it.
 class BlockedProduct {
  public:
-  /// `shapes` gives the shapes for a number of rows. Errors kAbsent: no library; those of ProductModule::make.
-  static base::Result<BlockedProduct> make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
+  using MakeProduct = std::function<base::Result<std::unique_ptr<LibraryProduct>>(std::int64_t rows)>;
+
+  /// `shapes` gives the shapes for a number of rows; `device` the threads, and the memory that the library works in.
+  /// Errors  kAbsent: no library; those of ProductModule::make and of Device::allocate
+  static base::Result<BlockedProduct> make(std::int64_t rows, std::int64_t block, bool accumulate, Device& device,
                                            const std::function<ProductShapes(std::int64_t rows)>& shapes);
+  /// Of products from anywhere. Errors  those of `product` and of Device::allocate
+  static base::Result<BlockedProduct> make(std::int64_t rows, std::int64_t block, Device& device,
+                                           const MakeProduct& product);
 
   /// False: the library reported an error. `thread` is the pool's number of the calling thread.
   bool run(std::int64_t rows, const void* a, const void* b, float* c, int thread);
@@ -73,7 +80,8 @@ class BlockedProduct {
  private:
   std::int64_t block_ = 1;
   std::vector<std::unique_ptr<LibraryProduct>> products_;  // whole blocks, then the last one where it is shorter
-  std::vector<std::vector<std::byte>> scratch_;            // one per thread
+  std::size_t scratch_bytes_ = 0;                          // of a thread
+  Buffer scratch_;                                         // of all threads
 };
 
 /// The element type that the products of a problem read: bf16 for a bf16 problem when `bind`, which makes them all,

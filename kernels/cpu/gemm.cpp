@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <vector>
 
 #include "kernels/cpu/blas_product.hpp"
@@ -99,7 +98,7 @@ class CpuGemm : public PreparedGemm {
     const void* const left = a_copy_ == nullptr ? a : widen(spec_.a, a, a_copy_);
     const void* const right = b_copy_ == nullptr ? b : widen(spec_.b, b, b_copy_);
     const auto body = [&](std::int64_t item, int thread) { block(item, thread, left, right, addend, c); };
-    device_.pool().parallel_for(grid_.blocks(), std::cref(body));
+    device_.pool().parallel_for(grid_.blocks(), body);
     if (failed_.load()) return fail(ErrorKind::kFailed, "oneDNN reported an error while running a matrix product");
     return {};
   }
@@ -147,7 +146,7 @@ class CpuGemm : public PreparedGemm {
              target + line * length, length);
       }
     };
-    device_.pool().parallel_for((lines + some - 1) / some, std::cref(body));
+    device_.pool().parallel_for((lines + some - 1) / some, body);
     return target;
   }
 

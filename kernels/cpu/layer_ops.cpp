@@ -1,7 +1,6 @@
 // The operations of layer_ops.hpp on the processor: rows are shared out in blocks whose size depends on the shape
 // alone.
 #include <algorithm>
-#include <functional>
 #include <string>
 
 #include "kernels/cpu/layer_rows.hpp"
@@ -54,7 +53,7 @@ class CpuLayerOps : public LayerOps {
       float* const sums = static_cast<float*>(call.scratch) + part * call.width;
       loops.rms_norm_backward(call, begin, std::min(call.rows, begin + kGainRows), sums);
     };
-    device_.pool().parallel_for(parts, std::cref(body));
+    device_.pool().parallel_for(parts, body);
     if (call.dgain.data != nullptr) loops.rms_norm_gain(call, parts, 0, call.width);
     return {};
   }
@@ -101,7 +100,7 @@ class CpuLayerOps : public LayerOps {
     const auto body = [&](std::int64_t item, int) {
       loops.embedding_backward(call, first, order, item * block, std::min(call.vocab, (item + 1) * block));
     };
-    device_.pool().parallel_for(divide_up(call.vocab, block), std::cref(body));
+    device_.pool().parallel_for(divide_up(call.vocab, block), body);
     return {};
   }
 
@@ -139,7 +138,7 @@ class CpuLayerOps : public LayerOps {
                     const Call& call) {
     const std::int64_t block = std::max<std::int64_t>(1, kBlockElements / std::max<std::int64_t>(1, width));
     const auto body = [&](std::int64_t item, int) { loop(call, item * block, std::min(rows, (item + 1) * block)); };
-    device_.pool().parallel_for(divide_up(rows, block), std::cref(body));
+    device_.pool().parallel_for(divide_up(rows, block), body);
     return {};
   }
 

@@ -41,11 +41,6 @@ base::Result<const ProductModule*> open_module() {
 
 constexpr std::size_t kScratchAlignment = 64;  // what LibraryProduct::run asks for
 
-std::byte* aligned(std::byte* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return data + ((address + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment - address);
-}
-
 }  // namespace
 
 base::Result<const ProductModule*> product_module() {
@@ -53,26 +48,36 @@ base::Result<const ProductModule*> product_module() {
   return module;
 }
 
-base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_t block, bool accumulate, int threads,
+base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_t block, bool accumulate,
+                                                  Device& device,
                                                   const std::function<ProductShapes(std::int64_t rows)>& shapes) {
   const auto module = product_module();
   if (!module) return tl::unexpected(module.error());
+  return make(rows, block, device,
+              [&](std::int64_t count) { return (*module)->make(shapes(count), accumulate, device.threads()); });
+}
+
+base::Result<BlockedProduct> BlockedProduct::make(std::int64_t rows, std::int64_t block, Device& device,
+                                                  const MakeProduct& product) {
   BlockedProduct made;
   made.block_ = std::min(rows, block);
   for (const std::int64_t count : {made.block_, rows % made.block_}) {
     if (count == 0) continue;
-    auto product = (*module)->make(shapes(count), accumulate, threads);
-    if (!product) return tl::unexpected(product.error());
-    made.products_.push_back(std::move(*product));
+    auto next = product(count);
+    if (!next) return tl::unexpected(next.error());
+    made.products_.push_back(std::move(*next));
   }
   std::size_t scratch = 0;
-  for (const auto& product : made.products_) scratch = std::max(scratch, product->scratch_bytes());
-  made.scratch_.assign(static_cast<std::size_t>(threads), std::vector<std::byte>(scratch + kScratchAlignment));
+  for (const auto& one : made.products_) scratch = std::max(scratch, one->scratch_bytes());
+  made.scratch_bytes_ = (scratch + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+  auto memory = device.allocate(made.scratch_bytes_ * static_cast<std::size_t>(device.threads()));
+  if (!memory) return tl::unexpected(memory.error());
+  made.scratch_ = std::move(*memory);
   return made;
 }
 
 bool BlockedProduct::run(std::int64_t rows, const void* a, const void* b, float* c, int thread) {
-  void* const scratch = aligned(scratch_[static_cast<std::size_t>(thread)].data());
+  void* const scratch = static_cast<std::byte*>(scratch_.data()) + static_cast<std::size_t>(thread) * scratch_bytes_;
   return products_[rows == block_ ? 0 : 1]->run(a, b, c, thread, scratch);
 }
 

@@ -34,13 +34,13 @@ struct DestroyCublas {
 };
 using CublasHandle = std::unique_ptr<std::remove_pointer_t<cublasHandle_t>, DestroyCublas>;
 
-/// One handle per GPU, kept until the process ends: making one takes longer than most kernels here.
+/// One handle per GPU, made while that one is current, and kept until the process ends: making one takes longer than
+/// most kernels here.
 Result<cublasHandle_t> handle_for(int ordinal) {
   static auto* const handles = new std::map<int, CublasHandle>;  // never destroyed: the driver may be gone by then
   CublasHandle& handle = (*handles)[ordinal];
   if (!handle) {
     cublasHandle_t raw = nullptr;
-    (void)cudaSetDevice(ordinal);
     if (auto ok = check_blas(cublasCreate(&raw), "cannot open cuBLAS"); !ok) return tl::unexpected(ok.error());
     handle.reset(raw);
     // No TF32 for fp32, and sums of 16-bit products stay in fp32 to the end.
@@ -66,8 +66,8 @@ struct Operand {
 
 class Blas : public PreparedKernel {
  public:
-  Blas(const AttentionArgs& args, int ordinal, cublasHandle_t handle, cudaStream_t stream)
-      : args_(args), p_(args.problem), ordinal_(ordinal), handle_(handle), stream_(stream), type_(type_of(p_.dtype)) {
+  Blas(const AttentionArgs& args, cublasHandle_t handle, cudaStream_t stream)
+      : args_(args), p_(args.problem), handle_(handle), stream_(stream), type_(type_of(p_.dtype)) {
     rows_ = p_.kv_heads > 0 ? p_.heads / p_.kv_heads * p_.seq_q : 0;
     const auto scores = static_cast<std::size_t>(p_.batch * p_.heads * p_.seq_q * p_.seq_k);
     char* workspace = static_cast<char*>(args.workspace);
@@ -81,7 +81,6 @@ class Blas : public PreparedKernel {
   std::string variant() const override { return "cublas+" + std::string(to_string(p_.dtype)); }
 
   Result<void> launch(Pass pass) override {
-    (void)cudaSetDevice(ordinal_);
     // In this order: setting the stream takes the workspace away.
     if (auto ok = check_blas(cublasSetStream(handle_, stream_), "stream"); !ok) return ok;
     if (auto ok = check_blas(cublasSetWorkspace(handle_, args_.workspace, kCublasBytes), "workspace"); !ok) return ok;
@@ -168,7 +167,6 @@ class Blas : public PreparedKernel {
 
   AttentionArgs args_;
   Problem p_;
-  int ordinal_;
   cublasHandle_t handle_;
   cudaStream_t stream_;
   cudaDataType_t type_;
@@ -217,10 +215,9 @@ Result<std::unique_ptr<PreparedKernel>> prepare_blas(const AttentionArgs& args, 
                       " is " + std::to_string(t.tensor->stride[i]) + ", not " + std::to_string(dense[i]));
     }
   }
-  const int ordinal = device.facts().ordinal;
-  const Result<cublasHandle_t> handle = handle_for(ordinal);
+  const Result<cublasHandle_t> handle = handle_for(device.facts().ordinal);
   if (!handle) return tl::unexpected(handle.error());
-  return std::make_unique<Blas>(args, ordinal, *handle, static_cast<cudaStream_t>(device.stream()));
+  return std::make_unique<Blas>(args, *handle, static_cast<cudaStream_t>(device.stream()));
 }
 
 }  // namespace

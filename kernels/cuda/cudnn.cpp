@@ -204,7 +204,6 @@ class Cudnn : public PreparedKernel {
         const Plan* backward)
       : handle_(handle),
         stream_(static_cast<cudaStream_t>(device.stream())),
-        ordinal_(device.facts().ordinal),
         workspace_(args.workspace),
         forward_(forward.graph),
         backward_(backward != nullptr ? backward->graph : nullptr),
@@ -215,7 +214,6 @@ class Cudnn : public PreparedKernel {
   }
 
   Result<void> launch(Pass pass) override {
-    if (auto ok = check_cuda(cudaSetDevice(ordinal_), "cudnn"); !ok) return ok;
     const cudnnStatus_t set = fe::detail::set_stream(handle_, stream_);
     if (set != CUDNN_STATUS_SUCCESS) return fail(ErrorKind::kFailed, fe::detail::get_error_string(set));
     const fe::graph::Graph* graph = pass == Pass::kFwd ? forward_.get() : backward_.get();
@@ -234,7 +232,6 @@ class Cudnn : public PreparedKernel {
  private:
   cudnnHandle_t handle_;
   cudaStream_t stream_;
-  int ordinal_;
   void* workspace_;
   std::shared_ptr<fe::graph::Graph> forward_, backward_;
   std::unordered_map<std::int64_t, void*> inputs_, gradients_;

@@ -210,7 +210,6 @@ class FlashKernel : public PreparedKernel {
  public:
   FlashKernel(const AttentionArgs& args, Device& device, const FlashTuning& tuning, Buffer pack, bool packs)
       : args_(args),
-        ordinal_(device.facts().ordinal),
         stream_(static_cast<cudaStream_t>(device.stream())),
         pack_(std::move(pack)),
         packs_(packs),
@@ -230,7 +229,6 @@ class FlashKernel : public PreparedKernel {
   }
 
   Result<void> launch(Pass pass) override {
-    (void)cudaSetDevice(ordinal_);
     const cudaError_t error = pass == Pass::kFwd ? forward() : backward();
     if (error == cudaSuccess) return {};
     return fail(ErrorKind::kFailed, std::string("flash: ") + cudaGetErrorString(error));
@@ -287,15 +285,21 @@ class FlashKernel : public PreparedKernel {
     return prepare;
   }
 
+  /// What both passes read.
+  template <typename Params>
+  void read_inputs(Params& params, const Layout& at, fc::PrepareParams& prepare) const {
+    params.shape = shape_;
+    params.q = input(args_.q, at.q, prepare);
+    params.k = input(args_.k, at.k, prepare);
+    params.v = input(args_.v, at.v, prepare);
+  }
+
   cudaError_t forward() const {
     const Problem& p = args_.problem;
     const Layout at = layout_of(p, Pass::kFwd, args_.deterministic, packs_);
     fc::PrepareParams prepare = prepare_params();
     fc::FwdParams params;
-    params.shape = shape_;
-    params.q = input(args_.q, at.q, prepare);
-    params.k = input(args_.k, at.k, prepare);
-    params.v = input(args_.v, at.v, prepare);
+    read_inputs(params, at, prepare);
     params.o = output_of(args_.o);
     params.lse = args_.lse;
     params.order.fold = fold_;
@@ -315,10 +319,7 @@ class FlashKernel : public PreparedKernel {
     const Layout at = layout_of(p, Pass::kBwd, args_.deterministic, packs_);
     fc::PrepareParams prepare = prepare_params();
     fc::BwdParams params;
-    params.shape = shape_;
-    params.q = input(args_.q, at.q, prepare);
-    params.k = input(args_.k, at.k, prepare);
-    params.v = input(args_.v, at.v, prepare);
+    read_inputs(params, at, prepare);
     params.dout = input(args_.dout, at.dout, prepare);
     params.dq = output_of(args_.dq);
     params.dk = output_of(args_.dk);
@@ -368,7 +369,6 @@ class FlashKernel : public PreparedKernel {
   }
 
   AttentionArgs args_;
-  int ordinal_ = 0;
   cudaStream_t stream_ = nullptr;
   Buffer pack_;  // only where strides ask for packing that the footprint, which sees no strides, left out
   bool packs_ = false;

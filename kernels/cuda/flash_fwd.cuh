@@ -351,13 +351,6 @@ __device__ __forceinline__ void merge_groups(FwdState<T>& state, float* slots, i
   }
 }
 
-/// lse of a row in natural logarithms: a score that overflowed stands for the largest logit.
-__device__ __forceinline__ float natural_lse(float largest, float base, float sum) {
-  if (sum == 0.0f) return -INFINITY;
-  if (fabsf(largest) >= kLargestFloat) return copysignf(kLargestFloat, largest) + 0.0f * sum;
-  return not_below(not_above((base + log2f(sum)) * kLn2));
-}
-
 /// Divides by the row sums and stores o, lse and what the backward needs of a row: its largest score and log2 of its
 /// sum (0 and +inf where it sees no key), since the lse of large logits is too coarse to make weights from.
 template <typename T>

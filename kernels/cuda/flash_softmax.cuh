@@ -43,6 +43,13 @@ __device__ __forceinline__ float rebase(float from, float from_base, float to, f
   return from_base - to_base;
 }
 
+/// lse of a row in natural logarithms: a score that overflowed stands for the largest logit.
+__device__ __forceinline__ float natural_lse(float largest, float base, float sum) {
+  if (sum == 0.0f) return -INFINITY;
+  if (fabsf(largest) >= kLargestFloat) return copysignf(kLargestFloat, largest) + 0.0f * sum;
+  return not_below(not_above((base + log2f(sum)) * kLn2));
+}
+
 /// log2 of the weight of score `s` in a row whose largest is `largest`; `log2_sum` of the row's weights.
 __device__ __forceinline__ float log2_weight(float s, float largest, float log2_sum, float c) {
   const float base = largest * c;

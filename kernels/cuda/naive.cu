@@ -135,9 +135,8 @@ __global__ void transposed_times_rows(Problem p, std::int64_t group, const float
 
 class Naive : public PreparedKernel {
  public:
-  Naive(const AttentionArgs& args, int ordinal, cudaStream_t stream)
+  Naive(const AttentionArgs& args, cudaStream_t stream)
       : args_(args),
-        ordinal_(ordinal),
         p_(args.problem),
         group_(p_.kv_heads > 0 ? p_.heads / p_.kv_heads : 1),
         stream_(stream),
@@ -147,7 +146,6 @@ class Naive : public PreparedKernel {
   std::string variant() const override { return "loops"; }
 
   Result<void> launch(Pass pass) override {
-    (void)cudaSetDevice(ordinal_);
     with_element(p_.dtype, [&](auto* element) {
       using T = std::remove_pointer_t<decltype(element)>;
       if (pass == Pass::kFwd) {
@@ -197,7 +195,6 @@ class Naive : public PreparedKernel {
   }
 
   AttentionArgs args_;
-  int ordinal_;
   Problem p_;
   std::int64_t group_;
   cudaStream_t stream_;
@@ -213,7 +210,7 @@ Footprint footprint(const Problem& p, Pass pass, const Target&) {
 }
 
 Result<std::unique_ptr<PreparedKernel>> prepare_naive(const AttentionArgs& args, Device& device) {
-  return std::make_unique<Naive>(args, device.facts().ordinal, static_cast<cudaStream_t>(device.stream()));
+  return std::make_unique<Naive>(args, static_cast<cudaStream_t>(device.stream()));
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ base::Result<std::unique_ptr<Device>> open(int ordinal) { return CudaDevice::ope
 
 extern "C" __attribute__((visibility("default"))) const attnbench::kernels::PluginEntry* attnbench_cuda_backend() {
   using namespace attnbench::kernels;
-  static const Backend backend{DeviceKind::kCuda, "cuda", &devices, &open, &cuda_kernels};
+  static const Backend backend{DeviceKind::kCuda, "cuda",       &devices,        &open,
+                               &cuda_kernels,     &cuda_gemm(), &cuda_layer_ops, &cuda_shard_ops};
   static const PluginEntry entry{ATTNBENCH_BUILD_ID, &backend};
   return &entry;
 }

@@ -161,6 +161,17 @@ Result<void> CudaDevice::synchronize() {
   return check_cuda(cudaStreamSynchronize(stream_.get()), facts_.id + " failed while running");
 }
 
+Result<void> CudaDevice::make_current() { return check_cuda(cudaSetDevice(facts_.ordinal), "cannot use the device"); }
+
+Queues* CudaDevice::queues() {
+  if (!queues_) {
+    auto made = CudaQueues::make(facts_.ordinal, stream_.get());
+    ATTNBENCH_ENSURE(made.has_value(), "a GPU in use makes two more streams");
+    queues_ = std::move(*made);
+  }
+  return queues_.get();
+}
+
 Result<void> CudaDevice::prepare_flush() {
   if (flush_) return {};
   const std::size_t bytes = std::max<std::size_t>(kLeastFlushBytes, 2 * facts_.last_level_cache_bytes);

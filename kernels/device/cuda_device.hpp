@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/device/cuda_handles.hpp"
+#include "kernels/device/cuda_queues.hpp"
 #include "kernels/device/device.hpp"
 #include "kernels/device/nvml.hpp"
 
@@ -34,6 +35,8 @@ class CudaDevice : public Device {
   void set_threads(int) override {}
   int threads() const override { return 1; }
   void* stream() const override { return stream_.get(); }
+  base::Result<void> make_current() override;
+  Queues* queues() override;
   base::Result<std::unique_ptr<Stopwatch>> stopwatch(Launch launch, const SampleSpec& spec) override;
   std::unique_ptr<MemoryProbe> memory_probe() override;
 
@@ -47,7 +50,8 @@ class CudaDevice : public Device {
   DeviceFacts facts_;
   NvmlDevice nvml_;
   CudaStream stream_;
-  CudaMemory flush_;  // outside the count: it belongs to the clock, not to a kernel
+  std::unique_ptr<CudaQueues> queues_;  // made when they are first asked for
+  CudaMemory flush_;                    // outside the count: it belongs to the clock, not to a kernel
   std::size_t flush_bytes_ = 0;
 };
 

@@ -119,6 +119,7 @@ class MemoryProbe {
 };
 
 class Device;
+class Queues;
 
 /// Owns device memory; gives it back, and the count with it, when it goes.
 class Buffer {
@@ -172,13 +173,15 @@ class Device {
   virtual base::Result<void> fill_bytes(void* target, unsigned char value, std::size_t bytes) = 0;
   /// Waits for all launches; surfaces asynchronous errors (kDeviceLost when sticky).
   virtual base::Result<void> synchronize() = 0;
-
-  /// Host threads that kernels may use (CPU); ignored elsewhere.
+  /// Host threads that kernels may use (CPU).
   virtual void set_threads(int threads) = 0;
   virtual int threads() const = 0;
   /// The stream that launches go to (cudaStream_t); null where there is none.
   virtual void* stream() const { return nullptr; }
-
+  /// Lets the calling thread's launches go to this device. prepare() in kernel.hpp sees to it before each.
+  virtual base::Result<void> make_current() { return {}; }
+  /// stream() and the queues beside it; null where work is done when a call returns.
+  virtual Queues* queues() { return nullptr; }
   virtual base::Result<std::unique_ptr<Stopwatch>> stopwatch(Launch launch, const SampleSpec& spec) = 0;
   virtual std::unique_ptr<MemoryProbe> memory_probe() = 0;
 

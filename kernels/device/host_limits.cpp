@@ -124,6 +124,16 @@ void limit_memory(HostMemory& memory, const std::string& directory, const char* 
 
 constexpr double kKib = 1024.0;  // /proc counts memory in KiB
 
+/// Cuts memory down to a limit that `ulimit` set, of which the process has taken `used_key` of its status.
+void limit_process(HostMemory& memory, const std::string& root, const char* limit_key, const char* used_key) {
+  const auto limit = keyed_number(root + "/proc/self/limits", limit_key);  // the soft limit, or "unlimited"
+  if (!limit) return;
+  const double used = keyed_number(root + "/proc/self/status", used_key).value_or(0.0) * kKib;
+  const double free = std::max(0.0, *limit - used);
+  if (*limit < static_cast<double>(memory.total_bytes)) memory.total_bytes = static_cast<std::uint64_t>(*limit);
+  if (free < static_cast<double>(memory.free_bytes)) memory.free_bytes = static_cast<std::uint64_t>(free);
+}
+
 }  // namespace
 
 HostProcessor read_host_processor(const std::string& root, int affinity_cores) {
@@ -153,6 +163,8 @@ HostMemory read_host_memory(const std::string& root) {
   for (const std::string& directory : group_directories(root, "memory")) {
     limit_memory(memory, directory, "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file ");
   }
+  limit_process(memory, root, "Max address space ", "VmSize:");
+  limit_process(memory, root, "Max data size ", "VmData:");
   return memory;
 }
 

@@ -1,4 +1,4 @@
-// What this process may use of the machine: processors and memory, with control-group limits respected. Linux only.
+// What this process may use of the machine: processors and memory, within its control groups and ulimits. Linux only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct HostProcessor {
   std::uint64_t last_level_cache_bytes = 0;
 };
 
-/// Memory now. Both are cut down to the control group's limit when there is one.
+/// Memory now. Both are cut down to the limits of the control group, of the address space and of data, where set.
 struct HostMemory {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;  // could be allocated without swapping: caches that can be dropped count as free

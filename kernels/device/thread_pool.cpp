@@ -20,7 +20,7 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(std::int64_t items, const std::function<void(std::int64_t, int)>& body) {
+void ThreadPool::parallel_for(std::int64_t items, LoopBody body) {
   if (items <= 0) return;
   if (workers_.empty() || items == 1) {
     for (std::int64_t item = 0; item < items; ++item) body(item, 0);

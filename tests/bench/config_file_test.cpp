@@ -89,7 +89,7 @@ TEST_F(ConfigFile, WhatIsNoValueOfAnOptionIsRefusedWithItsLine) {
   EXPECT_THAT(refusal("\nheads = 0\n"), HasSubstr("line 2: heads: 0 is too small"));
   EXPECT_THAT(refusal("batch = 1.5\n"), HasSubstr("only whole numbers"));
   EXPECT_THAT(refusal("scale = nan\n"), HasSubstr("line 1: scale"));
-  EXPECT_THAT(refusal("config = \"other.toml\"\n"), HasSubstr("line 1: unknown key \"config\""));
+  EXPECT_THAT(refusal("config = \"other.toml\"\n"), HasSubstr("line 1: unknown key \"config\"; a file does"));
 }
 
 TEST_F(ConfigFile, TwoSpellingsOfOneOptionAreRefused) {

@@ -77,6 +77,10 @@ TEST(Safetensors, RefuseWhatIsNoFile) {
   const auto missing = SafeTensors::load("/nonexistent/file.safetensors");
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().kind, base::ErrorKind::kUnreadable);
+  const auto folder = SafeTensors::load("/");
+  ASSERT_FALSE(folder);
+  EXPECT_EQ(folder.error().kind, base::ErrorKind::kUnreadable);
+  EXPECT_THAT(folder.error().message, HasSubstr("/ cannot be read: Is a directory"));
   EXPECT_FALSE(parse(""));
   EXPECT_FALSE(parse("short"));
   EXPECT_FALSE(parse(std::string(8, '\xff')));

@@ -182,6 +182,18 @@ TEST(GoldenFiles, MayHaveNoKeys) {
   EXPECT_EQ(golden->problem.seq_k, 0);
 }
 
+TEST(GoldenFiles, NeedAMaskThatIsOne) {
+  const std::string scale = R"("scale":"1")";
+  const auto message = [&](std::string metadata, const std::string& from, const std::string& to) {
+    metadata.replace(metadata.find(from), from.size(), to);
+    const auto golden = golden_of(metadata + scale);
+    EXPECT_FALSE(golden) << to;
+    return golden ? std::string() : golden.error().message;
+  };
+  EXPECT_THAT(message(kEmptyKeys, R"("causal":"0")", R"("causal":"2")"), HasSubstr("causal is 2, which is not 0 or 1"));
+  EXPECT_THAT(message(kEmptyKeys, R"("window_left":"-1")", R"("window_left":"-2")"), HasSubstr("window_left is -2"));
+}
+
 TEST(GoldenFiles, NeedAScaleThatFp32Holds) {
   const auto golden = golden_of(kEmptyKeys + R"("scale":"1e39")");
   ASSERT_FALSE(golden);

@@ -20,11 +20,12 @@
 #include "fsdp/launch.hpp"
 #include "reports/rows_io.hpp"
 #include "tests/cli/program.hpp"
-#include "tests/sanitizers/ranks.hpp"
+#include "tests/sanitizers/settings.hpp"
 
 namespace attnbench::tests {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -34,11 +35,6 @@ const char* const kSmall =
 
 std::string golden(const std::string& name) {
   return std::string(ATTNBENCH_SOURCE_DIR) + "/tests/golden/training_" + name + ".safetensors";
-}
-
-/// Ranks that the program starts need the sanitizers' settings too.
-Outcome run_fsdp(const std::string& arguments, const std::string& environment = "") {
-  return run_program(arguments, environment + " " + sanitizer_settings());
 }
 
 class Fsdp : public testing::Test {
@@ -98,7 +94,7 @@ void expect_full_rows(const std::vector<reports::Row>& rows) {
 }
 
 TEST_F(Fsdp, WritesARowForEachWorldSizeAndStrategyOnThreads) {
-  const Outcome run = run_fsdp("fsdp --transport local --world-size 1,2 --strategy fsdp,ddp --out " + out_ + kSmall);
+  const Outcome run = run_program("fsdp --transport local --world-size 1,2 --strategy fsdp,ddp --out " + out_ + kSmall);
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("4 rows: 4 ok"));
   expect_full_rows(rows());
@@ -107,7 +103,7 @@ TEST_F(Fsdp, WritesARowForEachWorldSizeAndStrategyOnThreads) {
 
 TEST_F(Fsdp, WritesARowForEachWorldSizeAndStrategyOnProcesses) {
   NEEDS_MPI();
-  const Outcome run = run_fsdp("fsdp --transport mpi --world-size 1,2 --strategy fsdp,ddp --out " + out_ + kSmall);
+  const Outcome run = run_program("fsdp --transport mpi --world-size 1,2 --strategy fsdp,ddp --out " + out_ + kSmall);
   EXPECT_EQ(run.code, 0) << run.err;
   expect_full_rows(rows());
   EXPECT_EQ(rows()[1].transport, "mpi");
@@ -115,7 +111,7 @@ TEST_F(Fsdp, WritesARowForEachWorldSizeAndStrategyOnProcesses) {
 }
 
 TEST_F(Fsdp, AnEmulatedLinkIsInTheRowAndInTheTable) {
-  const Outcome run = run_fsdp("fsdp --transport local --world-size 2 --link 200us,1 --out " + out_ + kSmall);
+  const Outcome run = run_program("fsdp --transport local --world-size 2 --link 200us,1 --out " + out_ + kSmall);
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("local*"));
   EXPECT_EQ(rows()[0].emulated, 1);
@@ -124,17 +120,17 @@ TEST_F(Fsdp, AnEmulatedLinkIsInTheRowAndInTheTable) {
 }
 
 TEST_F(Fsdp, ReportReadsTheRowsAgain) {
-  ASSERT_EQ(run_fsdp("fsdp --transport local --world-size 1 --out " + out_ + kSmall).code, 0);
-  const Outcome table = run_fsdp("report " + out_);
+  ASSERT_EQ(run_program("fsdp --transport local --world-size 1 --out " + out_ + kSmall).code, 0);
+  const Outcome table = run_program("report " + out_);
   EXPECT_THAT(table.out, HasSubstr("tokens/s"));
-  const Outcome markdown = run_fsdp("report " + out_ + " --md -");
+  const Outcome markdown = run_program("report " + out_ + " --md -");
   EXPECT_THAT(markdown.out, HasSubstr("# Sharded training"));
 }
 
 TEST_F(Fsdp, FollowsTheGoldenFilesOnThreadsAtEveryWorldSize) {
   for (const char* name : {"small", "clip"}) {
     const Outcome run =
-        run_fsdp("fsdp --transport local --world-size 1,2,3,4,8 --prefetch 0,2 --verify " + golden(name));
+        run_program("fsdp --transport local --world-size 1,2,3,4,8 --prefetch 0,2 --verify " + golden(name));
     EXPECT_EQ(run.code, 0) << run.out << run.err;
     EXPECT_THAT(run.out, Not(HasSubstr("FAIL")));
     EXPECT_THAT(run.out, HasSubstr("8 ranks, fsdp, fp32, prefetch 2"));
@@ -149,7 +145,7 @@ TEST_F(Fsdp, FollowsTheGoldenFilesOnProcessesAtEveryWorldSize) {
   const std::string start = "fsdp --transport mpi --world-size 1,2,3,4,8 --verify ";
   for (const std::string& rest :
        {golden("small") + " --prefetch 0,1,2,3", golden("clip"), golden("small") + " --checkpoint-activations"}) {
-    const Outcome run = run_fsdp(start + rest);
+    const Outcome run = run_program(start + rest);
     EXPECT_EQ(run.code, 0) << run.out << run.err;
     EXPECT_THAT(run.out, Not(HasSubstr("FAIL")));
     EXPECT_THAT(run.out, HasSubstr("8 ranks, fsdp, fp32, prefetch 2"));
@@ -173,7 +169,7 @@ TEST_F(Fsdp, AMissEndsWithThreeAndNamesTheTensor) {
   std::ofstream(path, std::ios::binary) << bytes;
   for (const char* transport : {"local", "mpi"}) {
     if (std::string(transport) == "mpi" && !fsdp::check_mpi()) continue;
-    const Outcome run = run_fsdp(std::string("fsdp --transport ") + transport + " --world-size 2 --verify " + path);
+    const Outcome run = run_program(std::string("fsdp --transport ") + transport + " --world-size 2 --verify " + path);
     EXPECT_EQ(run.code, 3) << run.out << run.err;
     EXPECT_THAT(run.out, testing::ContainsRegex("final lm_head.weight .*FAIL"));
     EXPECT_EQ(run.out.find("FAIL"), run.out.rfind("FAIL")) << "and nothing else";
@@ -206,9 +202,9 @@ std::vector<pid_t> ranks_below(pid_t ancestor) {
   return ranks;
 }
 
-/// Starts a long run on processes, sends a signal to one of them (SIGINT: to the program itself), and returns how the
-/// program ended.
-Outcome disturbed_run(int signal, const std::string& folder, std::vector<pid_t>& ranks) {
+/// Starts a long run on processes, sends a signal to one of them (SIGINT: to the program itself) some time after all
+/// are there, and returns how the program ended.
+Outcome disturb(int signal, const std::string& folder, std::vector<pid_t>& ranks, std::chrono::seconds after) {
   std::filesystem::create_directories(folder);
   const std::string command = std::string("exec ") + ATTNBENCH_PROGRAM +
                               " fsdp --transport mpi --world-size 3 --deadline 1s --model tiny --batch 1 --seq-len 16 "
@@ -223,7 +219,7 @@ Outcome disturbed_run(int signal, const std::string& folder, std::vector<pid_t>&
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ranks = ranks_below(program);
   }
-  std::this_thread::sleep_for(std::chrono::seconds(2));  // they are past their start, and train
+  std::this_thread::sleep_for(after);
   EXPECT_EQ(ranks.size(), 3u);
   if (ranks.size() == 3) kill(signal == SIGINT ? program : ranks[1], signal);
   int status = 0;
@@ -237,11 +233,22 @@ Outcome disturbed_run(int signal, const std::string& folder, std::vector<pid_t>&
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text("/out"), text("/err")};
 }
 
+/// The same when they train: on a busy machine that takes them longer, and the signal says so.
+Outcome disturbed_run(int signal, const std::string& folder, std::vector<pid_t>& ranks) {
+  Outcome run;
+  for (const int after : {2, 8, 30}) {
+    std::filesystem::remove_all(folder);
+    ranks.clear();
+    run = disturb(signal, folder, ranks, std::chrono::seconds(after));
+    if (run.err.find("before its first collective") == std::string::npos) break;
+  }
+  return run;
+}
+
 TEST_F(Fsdp, AKilledOrStoppedRankEndsTheRunWithThreeAndLeavesNobody) {
   NEEDS_MPI();
   for (const int signal : {SIGKILL, SIGSTOP}) {
     std::vector<pid_t> ranks;
-    std::filesystem::remove_all(out_);
     const Outcome run = disturbed_run(signal, out_, ranks);
     EXPECT_EQ(run.code, 3) << run.out << run.err;
     EXPECT_THAT(run.err, testing::ContainsRegex("(all-gather|reduce-scatter|exchange) of "));
@@ -256,7 +263,7 @@ TEST_F(Fsdp, AKilledOrStoppedRankEndsTheRunWithThreeAndLeavesNobody) {
 }
 
 TEST_F(Fsdp, WhatWouldNotFitIsARowAndIsNotTried) {
-  const Outcome run = run_fsdp("fsdp --transport local --world-size 1,64 --model 10b --layers 400 --out " + out_);
+  const Outcome run = run_program("fsdp --transport local --world-size 1,64 --model 10b --layers 400 --out " + out_);
   EXPECT_EQ(run.code, 0) << run.err;
   const std::vector<reports::Row> found = rows();
   ASSERT_EQ(found.size(), 2u);
@@ -272,11 +279,11 @@ TEST_F(Fsdp, WhatWouldNotFitIsARowAndIsNotTried) {
 
 TEST_F(Fsdp, ADryRunSaysWhatARankNeedsAndRunsNothing) {
   const std::string arguments = std::string("fsdp --transport local --world-size 2 --out ") + out_ + kSmall;
-  const Outcome dry = run_fsdp(arguments + "--dry-run");
+  const Outcome dry = run_program(arguments + "--dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("of a rank"));
   EXPECT_FALSE(std::filesystem::exists(out_));
-  ASSERT_EQ(run_fsdp(arguments).code, 0);
+  ASSERT_EQ(run_program(arguments).code, 0);
   const std::vector<reports::Row> found = rows();
   ASSERT_EQ(found.size(), 1u);
   EXPECT_THAT(dry.out, HasSubstr(base::format_bytes(static_cast<double>(*found[0].predicted_bytes))));
@@ -284,7 +291,7 @@ TEST_F(Fsdp, ADryRunSaysWhatARankNeedsAndRunsNothing) {
 
 TEST_F(Fsdp, SizesThatCannotBeCountedAreRefused) {
   for (const char* sizes : {"--batch 16M --seq-len 1k", "--layers 1M", "--d-model 16M --vocab 100000000"}) {
-    const Outcome run = run_fsdp(std::string("fsdp --out ") + out_ + " " + sizes);
+    const Outcome run = run_program(std::string("fsdp --out ") + out_ + " " + sizes);
     EXPECT_EQ(run.code, 2) << sizes << run.err;
     EXPECT_THAT(run.err, HasSubstr("not tried")) << sizes;
   }
@@ -292,7 +299,7 @@ TEST_F(Fsdp, SizesThatCannotBeCountedAreRefused) {
 
 TEST_F(Fsdp, AnOldFolderIsRefusedWithoutAdviceThatFsdpDoesNotTake) {
   std::filesystem::create_directory(out_);
-  const Outcome run = run_fsdp(std::string("fsdp --out ") + out_ + kSmall);
+  const Outcome run = run_program(std::string("fsdp --out ") + out_ + kSmall);
   EXPECT_EQ(run.code, 2);
   EXPECT_THAT(run.err, HasSubstr("exists already; name another folder"));
   EXPECT_THAT(run.err, Not(HasSubstr("--resume")));
@@ -327,10 +334,14 @@ TEST_F(Fsdp, AnInterruptKeepsTheRowsAndLeavesNobody) {
 
 TEST_F(Fsdp, RefusalsSayWhatToType) {
   const auto refusal = [](const std::string& arguments, const std::string& environment = "") {
-    const Outcome run = run_fsdp("fsdp " + arguments, environment);
+    const Outcome run = run_program("fsdp " + arguments, environment);
     return std::to_string(run.code) + " " + run.err;
   };
-  EXPECT_THAT(refusal("--transport nccl"), HasSubstr("4 error: --transport nccl: this build has none"));
+  // Without the header when configuring; without the library; with both, but without GPUs to bring together.
+  EXPECT_THAT(refusal("--transport nccl"),
+              AnyOf(HasSubstr("4 error: this build has no NCCL transport"), HasSubstr("4 error: --transport nccl: "),
+                    HasSubstr("2 error: --transport nccl brings GPUs together: add --device cuda")));
+  EXPECT_THAT(refusal("--device tpu"), HasSubstr("\"tpu\" trains no model; take cpu, cuda or cuda:N"));
   EXPECT_THAT(refusal("--model huge"), HasSubstr("2 error: "));
   EXPECT_THAT(refusal("--strategy fspd"), HasSubstr("did you mean \"fsdp\"?"));
   EXPECT_THAT(refusal("--link fast"), HasSubstr("LATENCY,BANDWIDTH"));
@@ -343,13 +354,13 @@ TEST_F(Fsdp, RefusalsSayWhatToType) {
 }
 
 TEST_F(Fsdp, WithoutMpiexecTheMessageSaysWhatToInstall) {
-  const Outcome run = run_fsdp("fsdp --transport mpi --world-size 2", "PATH=/nowhere");
+  const Outcome run = run_program("fsdp --transport mpi --world-size 2", "PATH=/nowhere");
   EXPECT_EQ(run.code, 4);
   EXPECT_THAT(run.err, HasSubstr("install OpenMPI"));
 }
 
 TEST_F(Fsdp, ItsOptionsComeFromTheEnvironmentToo) {
-  const Outcome run = run_fsdp("fsdp --out " + out_ + kSmall, "ATTNBENCH_WORLD_SIZE=1 ATTNBENCH_STRATEGY=ddp");
+  const Outcome run = run_program("fsdp --out " + out_ + kSmall, "ATTNBENCH_WORLD_SIZE=1 ATTNBENCH_STRATEGY=ddp");
   EXPECT_EQ(run.code, 0) << run.err;
   ASSERT_EQ(rows().size(), 1u);
   EXPECT_EQ(rows()[0].strategy, "ddp");

@@ -49,6 +49,31 @@ TEST(Gbench, GivesTheDeclaredTimeInItsJson) {
   EXPECT_NEAR(number_of("bytes_per_second") * time_us * 1e-6, 4.0 * 64 * 16 * 4 + 64 * 4, 0.1);
 }
 
+TEST(Gbench, TakesTheLibrarysTimeUnit) {
+  const Outcome outcome =
+      run_program(kPoint + std::string("--kernels flash --benchmark_format=json --benchmark_time_unit=ms"));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << outcome.out;
+  EXPECT_EQ(json["benchmarks"][0]["time_unit"], "ms");
+  EXPECT_NEAR(json["benchmarks"][0]["real_time"].get<double>(), (10 + 65536 / 4e5) * 1.1e-3, 2e-5);
+}
+
+TEST(Gbench, TakesTheLibrarysLeastTime) {
+  const std::string arguments = kPoint + std::string("--kernels flash --benchmark_format=json ");
+  const auto iterations = [](const Outcome& outcome) {
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const auto json = nlohmann::json::parse(outcome.out, nullptr, false);
+    return json.is_object() ? json["benchmarks"][0]["iterations"].get<int>() : -1;
+  };
+  const int few = iterations(run_program(arguments + "--benchmark_min_time=0.001"));
+  const int many = iterations(run_program(arguments + "--benchmark_min_time=0.1"));
+  EXPECT_GE(few, 3);
+  EXPECT_NEAR(many, 100 * few, 100);  // few is rounded up
+  EXPECT_EQ(iterations(run_program(arguments, "BENCHMARK_MIN_TIME=0.1")), many);
+  EXPECT_EQ(iterations(run_program(arguments + "--benchmark_min_time=0")), 3);
+}
+
 TEST(Gbench, TakesTheLibrarysFilter) {
   const Outcome outcome =
       run_program(kPoint + std::string("--kernels naive,flash --benchmark_filter=^flash --benchmark_list_tests=true"));

@@ -16,12 +16,15 @@
 #include <thread>
 #include <utility>
 
+#include "tests/sanitizers/settings.hpp"
+
 namespace attnbench::tests {
 
 Outcome run_program(const std::string& arguments, const std::string& environment) {
   const std::string errors = testing::TempDir() + "attnbench_cli_" + std::to_string(getpid()) + ".err";
-  const std::string command = "env -i PATH=\"$PATH\" HOME=/nonexistent LC_ALL=C " + environment + " " +
-                              ATTNBENCH_PROGRAM + " " + arguments + " 2>" + errors;
+  std::string command = "env -i PATH=\"$PATH\" HOME=/nonexistent LC_ALL=C ";
+  for (const std::string& setting : sanitizer_environment()) command += "'" + setting + "' ";
+  command += environment + " " + ATTNBENCH_PROGRAM + " " + arguments + " 2>" + errors;
   Outcome outcome;
   FILE* const pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return outcome;
@@ -44,8 +47,11 @@ Started::Started(const std::vector<std::string>& arguments, std::string output_p
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  std::string locale = "LC_ALL=C";
-  std::array<char*, 2> environment{locale.data(), nullptr};
+  std::vector<std::string> settings = sanitizer_environment();
+  settings.emplace_back("LC_ALL=C");
+  std::vector<char*> environment;
+  for (std::string& setting : settings) environment.push_back(setting.data());
+  environment.push_back(nullptr);
   child_ = fork();
   if (child_ != 0) return;
   const int file = open(output_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -44,6 +44,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"sweep --dry-run --device cpu --exclude device=nosuch", 2, "one of cpu, cuda, mock"},
         Refusal{"sweep --dry-run --device cpu --exclude cache=both", 2, "one of cold, hot"},
         Refusal{"sweep --dry-run --device cpu --baseline naive:nosuch", 2, "known: loops"},
+        Refusal{"sweep --device mock --quiet=maybe", 2, "--quiet: 'maybe' is not known\n  maybe\n  ^\n"},
         Refusal{"sweep --config /", 5, "it is a directory"},
         Refusal{"sweep --dry-run --device cpu --scale 1e39", 2, "not a number from 1.2e-38 to 3.4e+38"},
         Refusal{"sweep --dry-run --device cpu --scale 1e-39", 2, "not a number from 1.2e-38"},

@@ -218,6 +218,36 @@ TEST_F(Sweep, EveryReportCanBeWrittenAtTheEnd) {
   }
 }
 
+TEST_F(Sweep, TheFlushBufferIsInTheResidentMemoryOfTheFirstRowToo) {
+  EXPECT_EQ(
+      sweep("--device cpu --kernels flash --seq-len 32,64 --d-model 16 --batch 1 --pass fwd --max-samples 3").code, 0);
+  ASSERT_EQ(rows().size(), 2u);
+  for (const Row& row : rows()) {
+    if (!row.peak_rss_bytes) GTEST_SKIP() << "the system does not tell the resident memory";
+    EXPECT_GE(*row.peak_rss_bytes, *row.flush_bytes) << row.key;
+  }
+}
+
+TEST_F(Sweep, AReportThatCannotBeWrittenIsSaidBeforeAnythingRuns) {
+  std::filesystem::create_directories(out_);
+  for (const char* option : {"--csv", "--json", "--md", "--gbench-json"}) {
+    for (const std::string& path : {out_ + "/nowhere/a", out_}) {
+      const Outcome outcome =
+          run_program("sweep --out " + out_ + "/run --device mock --kernels flash " + option + " " + path + kSmall);
+      EXPECT_EQ(outcome.code, 3);
+      EXPECT_THAT(outcome.err, HasSubstr("cannot write " + path));
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_FALSE(std::filesystem::exists(out_ + "/run")) << "the same command can be typed again, corrected";
+    }
+  }
+  for (const std::string& folder : {out_ + "/run", out_ + "/other/"}) {  // which the sweep makes
+    const Outcome outcome =
+        run_program("sweep --out " + folder + " --device mock --kernels flash --csv " + folder + "/a.csv" + kSmall);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_GT(std::filesystem::file_size(folder + "/a.csv"), 100u);
+  }
+}
+
 /// A plan of two rows: one that is done at once, and one that goes on for minutes unless something ends it.
 const std::vector<std::string> kDoneAndEndless{
     "--device",     "mock",         "--kernels",

@@ -130,18 +130,14 @@ TEST_F(VerifyFolder, AnOldFolderIsRefusedBeforeAnyWork) {
 }
 
 /// A folder with a file to check and a second one, a pipe that nobody fills: verify waits there until it is closed.
-class VerifyAtAPipe : public testing::Test {
+class VerifyAtAPipe : public VerifyFolder {
  protected:
   void SetUp() override {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+    VerifyFolder::SetUp();
     std::filesystem::copy_file(kGolden, folder_ + "/a.safetensors");
     std::filesystem::copy_file(kGolden, folder_ + "/c.safetensors");
     ASSERT_EQ(mkfifo((folder_ + "/b.safetensors").c_str(), 0600), 0);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_ = testing::TempDir() + "attnbench_verify_" + std::to_string(getpid());
 };
 
 class VerifyInterrupted : public VerifyAtAPipe, public testing::WithParamInterface<int> {};

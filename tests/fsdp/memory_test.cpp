@@ -37,7 +37,7 @@ TEST(MemoryFormula, ByHandForTwoUnitsOnTwoRanks) {
   EXPECT_EQ(use[Category::kSaved], 512u + 256);
   EXPECT_EQ(use[Category::kActivations], 256u + 2 * 256);  // 200 bytes kept, and two gradients
   EXPECT_EQ(use[Category::kWorkspace], 768u);
-  EXPECT_EQ(use[Category::kInputs], 256u + 256 + 256 + 256);
+  EXPECT_EQ(use[Category::kInputs], 256u + 256 + 256 + 256 + 256);
   options.prefetch = 1;
   const MemoryUse ahead = predict_memory(layout, plans, {2, 10}, options, 1);
   EXPECT_EQ(ahead[Category::kGathered], 2u * 2 * 2304);

@@ -12,7 +12,7 @@
 #include "fsdp/board.hpp"
 #include "fsdp/launch.hpp"
 #include "kernels/device/cpu_device.hpp"
-#include "tests/sanitizers/ranks.hpp"
+#include "tests/sanitizers/settings.hpp"
 #include "toy.hpp"
 
 namespace attnbench::fsdp {

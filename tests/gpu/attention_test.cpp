@@ -163,8 +163,8 @@ TEST_P(Shapes, TensorsOfASecondGpuAgreeWhileTheFirstIsCurrent) {
   auto second = (*cuda_backend())->open(1);
   if (!second) GTEST_SKIP() << second.error().message;
   const UseGpu use(**second);
-  agrees(make_problem(130, 140, 64, true, Dtype::kBf16), {.before_launch = [&] { (void)first.synchronize(); }});
-  agrees(make_problem(130, 140, 64, true, Dtype::kFp32), {.before_launch = [&] { (void)first.synchronize(); }});
+  agrees(make_problem(130, 140, 64, true, Dtype::kBf16), {.before = [&] { (void)first.synchronize(); }});
+  agrees(make_problem(130, 140, 64, true, Dtype::kFp32), {.before = [&] { (void)first.synchronize(); }});
 }
 
 TEST_P(Shapes, OnePassAloneAgrees) { agrees(make_problem(130, 130, 64, true, Dtype::kBf16), {.pass = Pass::kFwd}); }

@@ -1,4 +1,4 @@
-// The Hopper backward beyond what the suites of whole kernels ask: that it runs at all, both of its tile shapes under
+// The Hopper backward beyond what the suites of whole kernels ask: that it runs at all, each of its tile shapes under
 // every mask, and where values that are not finite may go when a tile is only partly visible.
 #include <cmath>
 #include <functional>
@@ -10,6 +10,9 @@ namespace attnbench::kernels {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+/// One of every tile shape: 128 keys by 128 queries or 64, whole or with columns of padding; 64 by 64 with dQ in three
+/// slices or four.
+constexpr std::int64_t kDims[] = {64, 96, 128, 192, 256};
 
 class HopperBackward : public GpuKernel {
  protected:
@@ -40,8 +43,8 @@ void set_row(HostTensor& tensor, std::int64_t row, std::int64_t first, std::int6
   for (std::int64_t d = first; d < end; ++d) tensor.set({0, 0, row, d}, value);
 }
 
-TEST_P(HopperBackward, BothTileShapesAgreeUnderEveryMask) {
-  for (const std::int64_t dim : {64, 128}) {
+TEST_P(HopperBackward, EveryTileShapeAgreesUnderEveryMask) {
+  for (const std::int64_t dim : kDims) {
     for (const Dtype dtype : {Dtype::kBf16, Dtype::kFp16}) {
       for (const std::int64_t window : {-1, 0, 50, 200}) {
         for (const bool causal : {false, true}) {
@@ -59,24 +62,28 @@ TEST_P(HopperBackward, BothTileShapesAgreeUnderEveryMask) {
   }
 }
 
-TEST_P(HopperBackward, EveryLengthTo130AgreesAtHeadDimension128) {
-  for (std::int64_t length = 1; length <= 130; ++length) {
-    agrees(make_problem(length, length, 128, true, Dtype::kBf16), 3);
-    agrees(make_problem(length, 131 - length, 128, false, Dtype::kBf16), 4);
+TEST_P(HopperBackward, EveryLengthTo130AgreesAtHeadDimensions128And256) {
+  for (const std::int64_t dim : {128, 256}) {
+    for (std::int64_t length = 1; length <= 130; ++length) {
+      agrees(make_problem(length, length, dim, true, Dtype::kBf16), 3);
+      agrees(make_problem(length, 131 - length, dim, false, Dtype::kBf16), 4);
+    }
   }
 }
 
 TEST_P(HopperBackward, MoreTilesThanMultiprocessorsAgree) {
-  for (const bool causal : {false, true}) {
-    Problem p = make_problem(640, 640, 128, causal, Dtype::kBf16);
-    p.batch = 4;
-    p.heads = p.kv_heads = 16;
-    agrees(p, 5);
+  for (const std::int64_t dim : {128, 256}) {
+    for (const bool causal : {false, true}) {
+      Problem p = make_problem(640, 640, dim, causal, Dtype::kBf16);
+      p.batch = 4;
+      p.heads = p.kv_heads = 16;
+      agrees(p, 5);
+    }
   }
 }
 
 TEST_P(HopperBackward, NanInAQueryReachesItsOwnRowAndTheKeysItSees) {
-  for (const std::int64_t dim : {64, 128}) {
+  for (const std::int64_t dim : kDims) {
     const Problem p = make_problem(300, 300, dim, true, Dtype::kBf16);
     for (const std::int64_t row : {0, 63, 64, 200, 299}) {
       SCOPED_TRACE(row);
@@ -94,7 +101,7 @@ TEST_P(HopperBackward, NanInAQueryReachesItsOwnRowAndTheKeysItSees) {
 }
 
 TEST_P(HopperBackward, NanInOneColumnOfDoutReachesThatColumnOfDv) {
-  for (const std::int64_t dim : {64, 128}) {
+  for (const std::int64_t dim : kDims) {
     const Problem p = make_problem(300, 300, dim, true, Dtype::kBf16);
     for (const std::int64_t row : {5, 130, 299}) {
       SCOPED_TRACE(row);
@@ -113,7 +120,7 @@ TEST_P(HopperBackward, NanInOneColumnOfDoutReachesThatColumnOfDv) {
 }
 
 TEST_P(HopperBackward, NanInAKeyOrAValueReachesWhoSeesIt) {
-  for (const std::int64_t dim : {64, 128}) {
+  for (const std::int64_t dim : kDims) {
     const Problem p = make_problem(300, 300, dim, true, Dtype::kBf16);
     for (const std::int64_t row : {0, 70, 255, 299}) {
       SCOPED_TRACE(row);
@@ -137,7 +144,7 @@ TEST_P(HopperBackward, NanInAKeyOrAValueReachesWhoSeesIt) {
 }
 
 TEST_P(HopperBackward, TwentyDeterministicRunsAreBitwiseEqual) {
-  for (const std::int64_t dim : {64, 128}) {
+  for (const std::int64_t dim : kDims) {
     for (const bool causal : {false, true}) {
       Problem p = make_problem(1100, 1100, dim, causal, Dtype::kBf16);
       p.batch = 2;

@@ -92,7 +92,7 @@ const Truth& truth_of(const Problem& p, const Inputs& inputs) {
 
 base::Result<void> launch_all(PreparedKernel& kernel, const GpuOptions& options) {
   const Launch work = [&] {
-    if (options.before_launch) options.before_launch();
+    if (options.before) options.before();
     return launch(kernel, options.pass);
   };
   if (options.in_graph) {
@@ -170,6 +170,7 @@ std::optional<Outputs> run_on_gpu(const KernelInfo& kernel, const Problem& p, co
   if (size.saved_bytes > 0) args.saved = saved.data();
   if (size.workspace_bytes > 0) args.workspace = workspace.data();
   args.deterministic = options.deterministic;
+  if (options.before) options.before();
   auto prepared = prepare(kernel, args, options.pass, *gpu());
   if (!prepared && prepared.error().kind == base::ErrorKind::kUnsupported) return decline(prepared.error().message);
   if (!prepared) throw std::runtime_error(prepared.error().message);

@@ -42,8 +42,8 @@ struct GpuOptions {
   Layout layout = Layout::kDense;  // of o, dq, dk, dv
   bool deterministic = false;
   int launches = 1;
-  bool in_graph = false;  // launched through the stopwatch, captured in a CUDA graph
-  std::function<void()> before_launch = nullptr;
+  bool in_graph = false;                   // launched through the stopwatch, captured in a CUDA graph
+  std::function<void()> before = nullptr;  // prepare and each launch
 };
 
 /// Runs a kernel with outputs, workspace and saved poisoned; fails the test when it writes outside any of them.

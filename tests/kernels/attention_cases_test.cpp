@@ -219,13 +219,16 @@ TEST_P(Cases, T38AWindowOfEverythingIsCausal) {
   Problem windowed = make_problem(70, 70, 16, true);
   const Inputs inputs = random_inputs(windowed, 14);
   const Outputs causal = run_kernel(kernel(), windowed, inputs);
-  windowed.window_left = 69;
-  const Outputs all = run_kernel(kernel(), windowed, inputs);
-  EXPECT_EQ(all.o, causal.o);
-  EXPECT_EQ(all.lse, causal.lse);
-  EXPECT_EQ(all.dq, causal.dq);
-  EXPECT_EQ(all.dk, causal.dk);
-  EXPECT_EQ(all.dv, causal.dv);
+  for (const std::int64_t window :
+       {std::int64_t{69}, std::int64_t{INT64_MAX}}) {  // the latter as "no limit" is written
+    windowed.window_left = window;
+    const Outputs all = run_kernel(kernel(), windowed, inputs);
+    EXPECT_EQ(all.o, causal.o) << window;
+    EXPECT_EQ(all.lse, causal.lse) << window;
+    EXPECT_EQ(all.dq, causal.dq) << window;
+    EXPECT_EQ(all.dk, causal.dk) << window;
+    EXPECT_EQ(all.dv, causal.dv) << window;
+  }
 }
 
 TEST_P(Cases, T39AWindowOfWSeesWPlusOneKeys) {

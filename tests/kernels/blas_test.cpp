@@ -6,8 +6,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "kernel_case.hpp"
 #include "kernels/cpu/blas_product.hpp"
 #include "kernels/cpu/softmax.hpp"
+#include "kernels/device/cpu_device.hpp"
 
 namespace attnbench::kernels {
 
@@ -71,6 +74,44 @@ TEST(BlasProducts, ReadFp32ForFp32AndFp16) {
     EXPECT_EQ(*asked.result, Dtype::kFp32);
     EXPECT_EQ(asked.inputs, std::vector<Dtype>{Dtype::kFp32});
   }
+}
+
+/// Needs scratch of its own, and notes where it got it.
+class NeedsScratch : public LibraryProduct {
+ public:
+  NeedsScratch(std::size_t bytes, std::vector<void*>& given) : bytes_(bytes), given_(given) {}
+  std::size_t scratch_bytes() const override { return bytes_; }
+  bool run(const void*, const void*, void*, int thread, void* scratch) override {
+    std::memset(scratch, thread, bytes_);
+    given_[static_cast<std::size_t>(thread)] = scratch;
+    return true;
+  }
+
+ private:
+  std::size_t bytes_;
+  std::vector<void*>& given_;
+};
+
+TEST(BlasProducts, WorkInMemoryThatTheDeviceCounts) {
+  constexpr std::size_t kWhole = 1000, kLast = 1300;  // the larger one, to whole 64 bytes, for each thread
+  CpuDevice device(3);
+  std::vector<void*> given(3);
+  {
+    auto product = BlockedProduct::make(200, 128, device, [&](std::int64_t rows) {
+      return std::make_unique<NeedsScratch>(rows == 128 ? kWhole : kLast, given);
+    });
+    ASSERT_TRUE(product) << product.error().message;
+    EXPECT_EQ(device.allocated_bytes(), 3 * 1344u);
+    for (int thread = 0; thread < 3; ++thread) EXPECT_TRUE(product->run(72, nullptr, nullptr, nullptr, thread));
+    for (std::size_t thread = 0; thread < 3; ++thread) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(given[thread]) % 64, 0u);
+      EXPECT_EQ(std::vector<unsigned char>(kLast, static_cast<unsigned char>(thread)),
+                std::vector<unsigned char>(static_cast<unsigned char*>(given[thread]),
+                                           static_cast<unsigned char*>(given[thread]) + kLast));
+    }
+  }
+  EXPECT_EQ(device.allocated_bytes(), 0u);
+  EXPECT_EQ(device.peak_allocated_bytes(), 3 * 1344u);
 }
 
 /// oneDNN multiplies bf16 from AVX-512 (BW, DQ, VL) up, unless it is told to go no further than AVX2.

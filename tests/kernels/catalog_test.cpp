@@ -59,15 +59,7 @@ const KernelInfo& mock(std::string_view name) {
 class MockKernels : public ::testing::Test {
  protected:
   base::Result<std::unique_ptr<PreparedKernel>> bind(const KernelInfo& kernel) {
-    args_.problem = problem_;
-    args_.q = inputs_.q.view();
-    args_.k = inputs_.k.view();
-    args_.v = inputs_.v.view();
-    args_.dout = inputs_.dout.view();
-    args_.o = o_.view();
-    args_.dq = dq_.view();
-    args_.dk = dk_.view();
-    args_.dv = dv_.view();
+    args_ = args_of(problem_, Pass::kFwdBwd, inputs_, results_);
     args_.lse = lse_.data();
     const Footprint size = kernel.footprint(problem_, Pass::kFwdBwd, {&device_.facts(), 1, false});
     saved_ = device_.allocate(size.saved_bytes).value();
@@ -89,8 +81,7 @@ class MockKernels : public ::testing::Test {
   MockDevice device_;
   Problem problem_ = make_problem(10, 10, 8, true);
   Inputs inputs_ = random_inputs(problem_, 1);
-  HostTensor o_{inputs_.q.view().extent, Dtype::kFp32}, dq_{inputs_.q.view().extent, Dtype::kFp32};
-  HostTensor dk_{inputs_.k.view().extent, Dtype::kFp32}, dv_{inputs_.k.view().extent, Dtype::kFp32};
+  Results results_{problem_};
   std::vector<float> lse_ = std::vector<float>(10);
   Buffer saved_, workspace_;
   AttentionArgs args_;
@@ -127,11 +118,11 @@ TEST_F(MockKernels, AreRightWhereTheySaySo) {
     auto prepared = bind(mock(name));
     ASSERT_TRUE(prepared) << name;
     ASSERT_TRUE(launch(**prepared, Pass::kFwdBwd)) << name;
-    EXPECT_LE(error_of(o_.values(), forward.o), 1e-6) << name;
+    EXPECT_LE(error_of(results_.o.values(), forward.o), 1e-6) << name;
     EXPECT_LE(error_of(lse_, forward.lse), 1e-6) << name;
-    EXPECT_LE(error_of(dq_.values(), backward.dq), 1e-6) << name;
-    EXPECT_LE(error_of(dk_.values(), backward.dk), 1e-6) << name;
-    EXPECT_LE(error_of(dv_.values(), backward.dv), 1e-6) << name;
+    EXPECT_LE(error_of(results_.dq.values(), backward.dq), 1e-6) << name;
+    EXPECT_LE(error_of(results_.dk.values(), backward.dk), 1e-6) << name;
+    EXPECT_LE(error_of(results_.dv.values(), backward.dv), 1e-6) << name;
   }
 }
 
@@ -139,8 +130,8 @@ TEST_F(MockKernels, MeetTheFateOfTheirName) {
   auto wrong = bind(mock("incorrect"));
   ASSERT_TRUE(wrong);
   ASSERT_TRUE(launch(**wrong, Pass::kFwdBwd));
-  EXPECT_GT(error_of(o_.values(), oracle_forward(problem_, inputs_.oracle()).o), 1e-2);
-  EXPECT_GT(error_of(dv_.values(), oracle_backward(problem_, inputs_.oracle()).dv), 1e-2);
+  EXPECT_GT(error_of(results_.o.values(), oracle_forward(problem_, inputs_.oracle()).o), 1e-2);
+  EXPECT_GT(error_of(results_.dv.values(), oracle_backward(problem_, inputs_.oracle()).dv), 1e-2);
   EXPECT_EQ(bind(mock("unsupported")).error().kind, base::ErrorKind::kUnsupported);
   EXPECT_EQ(bind(mock("oom")).error().kind, base::ErrorKind::kOutOfMemory);
   EXPECT_EQ(launch(**bind(mock("failed")), Pass::kFwd).error().kind, base::ErrorKind::kFailed);
@@ -154,6 +145,68 @@ TEST_F(MockKernels, RunOutOfDeclaredMemory) {
   const auto refused = device_.allocate(free + 1);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, base::ErrorKind::kOutOfMemory);
+}
+
+/// A device that others may be current beside.
+class OneOfMany : public MockDevice {
+ public:
+  base::Result<void> make_current() override {
+    if (lost) return base::fail(base::ErrorKind::kDeviceLost, "gone");
+    current = true;
+    return {};
+  }
+  bool current = false;
+  bool lost = false;
+};
+
+/// Kernels that note whether their device was current.
+struct Noted {
+  static inline std::vector<bool> current;
+
+  class Kernel : public PreparedKernel {
+   public:
+    explicit Kernel(OneOfMany& device) : device_(device) {}
+    base::Result<void> launch(Pass) override {
+      current.push_back(device_.current);
+      return {};
+    }
+    std::string variant() const override { return "noted"; }
+
+   private:
+    OneOfMany& device_;
+  };
+
+  static base::Result<std::unique_ptr<PreparedKernel>> prepare(const AttentionArgs&, Device& device) {
+    auto& one = static_cast<OneOfMany&>(device);
+    current.push_back(one.current);
+    return std::make_unique<Kernel>(one);
+  }
+};
+
+TEST(Prepare, MakesTheDeviceCurrentForEveryKernelThenAndInEachLaunch) {
+  KernelInfo kernel = mock("naive");
+  kernel.prepare = &Noted::prepare;
+  kernel.footprint = [](const Problem&, Pass, const Target&) { return Footprint{}; };
+  const Problem p = make_problem(4, 4, 8);
+  const Inputs inputs = random_inputs(p, 1);
+  std::vector<float> lse(4);
+  const Results results(p);
+  AttentionArgs args = args_of(p, Pass::kFwd, inputs, results);
+  args.lse = lse.data();
+  OneOfMany device;
+  Noted::current.clear();
+  auto prepared = prepare(kernel, args, Pass::kFwd, device);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_EQ((*prepared)->variant(), "noted");
+  for (int i = 0; i < 2; ++i) {
+    device.current = false;  // another one is
+    ASSERT_TRUE((*prepared)->launch(Pass::kFwd));
+  }
+  EXPECT_EQ(Noted::current, std::vector<bool>(3, true));
+  device.lost = true;
+  EXPECT_EQ((*prepared)->launch(Pass::kFwd).error().kind, base::ErrorKind::kDeviceLost);
+  EXPECT_EQ(prepare(kernel, args, Pass::kFwd, device).error().kind, base::ErrorKind::kDeviceLost);
+  EXPECT_EQ(Noted::current.size(), 3u) << "launched on a device that is not to be had";
 }
 
 }  // namespace

@@ -256,6 +256,25 @@ TEST_F(HostLimits, TakeANumberThatMeansNoLimitAsNone) {
   EXPECT_EQ(read_host_memory(root_.string()).total_bytes, 16 * kGiB);
 }
 
+TEST_F(HostLimits, RespectTheLimitsOfTheProcess) {
+  const std::string unlimited = "unlimited            unlimited            bytes\n";
+  const std::string two_gib = std::to_string(2 * kGiB) + "           unlimited            bytes\n";
+  write("/proc/self/status", "Name:\tx\nVmSize:\t  524288 kB\nVmData:\t  1048576 kB\n");
+  write("/proc/self/limits",
+        "Limit                     Soft Limit           Hard Limit           Units\n"
+        "Max data size             " +
+            unlimited + "Max address space         " + two_gib);
+  EXPECT_EQ(read_host_memory(root_.string()).total_bytes, 2 * kGiB);
+  EXPECT_EQ(read_host_memory(root_.string()).free_bytes, 3 * kGiB / 2);
+  write("/proc/self/limits", "Max data size             " + two_gib + "Max address space         " + unlimited);
+  EXPECT_EQ(read_host_memory(root_.string()).free_bytes, 1 * kGiB);
+  write("/proc/self/limits", "Max data size             " + unlimited + "Max address space         " + unlimited);
+  EXPECT_EQ(read_host_memory(root_.string()).free_bytes, 8 * kGiB);
+  // Less than what is taken already: none is free, which is no very large number.
+  write("/proc/self/limits", "Max address space         1024                 1024                 bytes\n");
+  EXPECT_EQ(read_host_memory(root_.string()).free_bytes, 0u);
+}
+
 TEST_F(HostLimits, OfAnEmptySystemAreUnknownNotWrong) {
   const std::string nowhere = root_.string() + "/nothing";
   EXPECT_EQ(read_host_processor(nowhere, 2).cores, 2);

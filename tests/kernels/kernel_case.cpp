@@ -165,6 +165,27 @@ Inputs random_inputs(const Problem& p, std::uint64_t seed, Layout layout, double
   return inputs;
 }
 
+Results::Results(const Problem& p, Layout layout)
+    : o({p.batch, p.heads, p.seq_q, p.head_dim}, p.dtype, layout),
+      dq({p.batch, p.heads, p.seq_q, p.head_dim}, p.dtype, layout),
+      dk({p.batch, p.kv_heads, p.seq_k, p.head_dim}, p.dtype, layout),
+      dv({p.batch, p.kv_heads, p.seq_k, p.head_dim}, p.dtype, layout) {}
+
+AttentionArgs args_of(const Problem& problem, Pass pass, const Inputs& inputs, const Results& results) {
+  AttentionArgs args;
+  args.problem = problem;
+  args.q = inputs.q.view();
+  args.k = inputs.k.view();
+  args.v = inputs.v.view();
+  args.o = results.o.view();
+  if (pass == Pass::kFwd) return args;
+  args.dout = inputs.dout.view();
+  args.dq = results.dq.view();
+  args.dk = results.dk.view();
+  args.dv = results.dv.view();
+  return args;
+}
+
 Outputs run_kernel(const KernelInfo& kernel, const Problem& p, const Inputs& inputs, const RunOptions& options) {
   CpuDevice& device = device_with(options.threads);
   const Target target{&device.facts(), options.threads, false};
@@ -172,23 +193,9 @@ Outputs run_kernel(const KernelInfo& kernel, const Problem& p, const Inputs& inp
   Guarded workspace(size.workspace_bytes);
   Guarded saved(size.saved_bytes);
   Guarded lse(static_cast<std::size_t>(p.batch * p.heads * p.seq_q) * sizeof(float));
-  HostTensor o(inputs.q.view().extent, p.dtype, options.layout);
-  HostTensor dq(inputs.q.view().extent, p.dtype, options.layout);
-  HostTensor dk(inputs.k.view().extent, p.dtype, options.layout);
-  HostTensor dv(inputs.k.view().extent, p.dtype, options.layout);
-  AttentionArgs args;
-  args.problem = p;
-  args.q = inputs.q.view();
-  args.k = inputs.k.view();
-  args.v = inputs.v.view();
-  args.o = o.view();
+  const Results results(p, options.layout);
+  AttentionArgs args = args_of(p, options.pass, inputs, results);
   args.lse = static_cast<float*>(lse.data());
-  if (options.pass != Pass::kFwd) {
-    args.dout = inputs.dout.view();
-    args.dq = dq.view();
-    args.dk = dk.view();
-    args.dv = dv.view();
-  }
   if (size.saved_bytes > 0) args.saved = saved.data();
   if (size.workspace_bytes > 0) args.workspace = workspace.data();
   Outputs out;
@@ -204,17 +211,17 @@ Outputs run_kernel(const KernelInfo& kernel, const Problem& p, const Inputs& inp
   EXPECT_TRUE(workspace.guards_untouched()) << "wrote outside its workspace, " << text_of(p);
   EXPECT_TRUE(saved.guards_untouched()) << "wrote outside saved, " << text_of(p);
   EXPECT_TRUE(lse.guards_untouched()) << "wrote outside lse, " << text_of(p);
-  for (const HostTensor* tensor : {&o, &dq, &dk, &dv}) {
+  for (const HostTensor* tensor : {&results.o, &results.dq, &results.dk, &results.dv}) {
     EXPECT_TRUE(tensor->gaps_untouched()) << "wrote between the rows of an output, " << text_of(p);
   }
   const auto* rows = static_cast<const float*>(lse.data());
   out.lse.assign(rows, rows + p.batch * p.heads * p.seq_q);
-  out.o = o.values();
+  out.o = results.o.values();
   out.variant = (*prepared)->variant();
   if (options.pass == Pass::kFwd) return out;
-  out.dq = dq.values();
-  out.dk = dk.values();
-  out.dv = dv.values();
+  out.dq = results.dq.values();
+  out.dk = results.dk.values();
+  out.dv = results.dv.values();
   return out;
 }
 

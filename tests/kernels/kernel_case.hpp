@@ -55,6 +55,15 @@ struct Inputs {
 Inputs random_inputs(const Problem& problem, std::uint64_t seed, Layout layout = Layout::kDense,
                      double amplitude = 1.0);
 
+/// Room for what a launch writes, beside lse.
+struct Results {
+  explicit Results(const Problem& problem, Layout layout = Layout::kDense);
+  HostTensor o, dq, dk, dv;
+};
+
+/// What a launch of `pass` works on; lse, saved and workspace are left to the caller.
+AttentionArgs args_of(const Problem& problem, Pass pass, const Inputs& inputs, const Results& results);
+
 struct Outputs {
   std::vector<float> o, lse, dq, dk, dv;
   std::string variant;

@@ -41,6 +41,14 @@ TEST_P(Lengths, LengthsBeyondOneTileAreRight) {
   }
 }
 
+/// Long enough that every loop over blocks goes round several times, in flash too (384 keys), and whole: no sample.
+TEST_P(Lengths, ThousandsOfKeysAndQueriesAreRightToTheLast) {
+  for (const bool causal : {false, true}) {
+    const Problem p = make_problem(1601, 2050, 8, causal);
+    expect_like_oracle(kernel(), p, random_inputs(p, 31));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, Lengths,
                          ::testing::ValuesIn(cpu_backend().kernels().begin(), cpu_backend().kernels().end()),
                          kernel_name);

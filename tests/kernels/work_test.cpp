@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "bench/base/saturate.hpp"
 
 namespace attnbench::kernels {
@@ -50,6 +52,18 @@ TEST(VisiblePairs, AreTheSumOverRowsForEveryMaskAndOblong) {
   }
 }
 
+TEST(VisiblePairs, OfAWindowWithoutEndAreThoseWithoutAWindow) {
+  for (const bool causal : {false, true}) {
+    for (const auto& [sq, sk] : {std::pair{6, 6}, {4, 9}, {9, 4}}) {
+      const Problem endless = of_lengths(sq, sk, causal, INT64_MAX);
+      const Problem none = of_lengths(sq, sk, causal);
+      EXPECT_EQ(visible_pairs(endless), visible_pairs(none)) << sq << " " << sk << " " << causal;
+      for (std::int64_t i = 0; i < sq; ++i) EXPECT_EQ(visible_keys(endless, i).begin, 0) << i;
+      for (std::int64_t j = 0; j < sk; ++j) EXPECT_EQ(visible_queries(endless, j).end, sq) << j;
+    }
+  }
+}
+
 TEST(VisiblePairs, OfTheLongestSequenceAreExactAndImmediate) {
   const std::int64_t s = std::int64_t{1} << 32;
   EXPECT_EQ(visible_pairs(of_lengths(s, s, true)), 0x1p63 + 0x1p31);
@@ -60,7 +74,7 @@ TEST(VisiblePairs, OfTheLongestSequenceAreExactAndImmediate) {
 
 TEST(VisibleQueries, AreTheTransposeOfVisibleKeys) {
   for (const bool causal : {false, true}) {
-    for (const std::int64_t window : {-1, 0, 2, 9}) {
+    for (const std::int64_t window : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{2}, std::int64_t{9}, INT64_MAX}) {
       for (const auto& [sq, sk] : {std::pair{6, 6}, {4, 9}, {9, 4}, {1, 1}, {3, 0}, {0, 3}}) {
         const Problem p = of_lengths(sq, sk, causal, window);
         for (std::int64_t i = 0; i < sq; ++i) {

@@ -42,6 +42,56 @@ TEST(Table, FitsTheTerminal) {
   }
 }
 
+TableStyle fitted_to(const Document& document, int width = 0) {
+  TableFit fit;
+  for (const Row& row : document.rows) fit.add(row);
+  return fit.applied_to({false, width});
+}
+
+TEST(Table, CutsOffNothingThatTellsItsRowsApart) {
+  Row row = measured_row("blas", "fwd", 10, 1000);
+  row.variant = "onednn+fp32";
+  row.dtype = "fp16";
+  row.batch = 128;
+  row.heads = 16;
+  row.kv_heads = 4;
+  row.seq_len = 1024;
+  row.seq_len_k = 16000;
+  Document document{"", {row, row}, {}};
+  document.rows[1].window = 7;
+  for (const int width : {0, 80, 200}) {
+    const std::string table = whole_table(document, fitted_to(document, width));
+    EXPECT_THAT(table, HasSubstr("blas:onednn+fp32 ")) << width;
+    EXPECT_THAT(table, HasSubstr("B128 H16/4 D16 S1024x16000 causal w7 ")) << width;
+    EXPECT_THAT(table, Not(HasSubstr("…"))) << width;
+  }
+  EXPECT_THAT(whole_table(document, fitted_to(document)), HasSubstr("error")) << "a file has room for every column";
+}
+
+TEST(Table, NamesThreadsAndDevicesWhereRowsDifferInThem) {
+  Document document{"", {measured_row("flash", "fwd", 1, 1), measured_row("flash", "fwd", 1, 1)}, {}};
+  const std::string device = " " + document.rows[0].device + " ";
+  EXPECT_THAT(whole_table(document, fitted_to(document)), Not(HasSubstr(" t8 ")));
+  document.rows[0].threads = 1;
+  document.rows[1].threads = 8;
+  const std::string table = whole_table(document, fitted_to(document));
+  EXPECT_THAT(table, HasSubstr(" causal t1 "));
+  EXPECT_THAT(table, HasSubstr(" causal t8 "));
+  document.rows[1].device = "cuda:1";
+  EXPECT_THAT(whole_table(document, fitted_to(document)), HasSubstr(" causal t1 " + document.rows[0].device + " "));
+  EXPECT_THAT(whole_table(document, fitted_to(document)), HasSubstr(" causal t8 cuda:1 "));
+}
+
+TEST(Table, LeavesRoomForAConversionThatARowMayStillName) {
+  TableFit fit;  // what a plan knows: the variant before it has run
+  Row row = measured_row("blas", "fwd", 10, 1000);
+  row.variant = "onednn";
+  row.dtype = "bf16";
+  fit.add(row);
+  row.variant = "onednn+fp32";
+  EXPECT_THAT(table_row(row, fit.applied_to({})), HasSubstr("blas:onednn+fp32 "));
+}
+
 TEST(Table, AnIntervalWiderThanItsMedianKeepsItsDigits) {
   Row row = every_status().rows[0];
   row.time_us_median = 100;

@@ -68,13 +68,26 @@ TEST(TrainingTable, ShowsRanksTimesRatesAndTheLink) {
 }
 
 TEST(TrainingTable, FitsTheTerminal) {
-  for (const int width : {0, 120, 119, 100, 90, 200}) {
+  for (const int width : {120, 119, 100, 90, 200}) {
     std::string table = table_header({false, width}, RowKind::kTraining);
     for (const Row& row : training_runs().rows) table += table_row(row, {false, width});
     std::istringstream lines(table);
-    const std::size_t room = width == 0 ? 120 : static_cast<std::size_t>(width);
+    const auto room = static_cast<std::size_t>(width);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(cell_count(line), room) << line;
   }
+}
+
+TEST(TrainingTable, HasEveryColumnAndTheWholeModelWhereNoTerminalIs) {
+  Document document = training_runs();
+  document.rows[0].model = "tiny/d48/ff96/l3/h6/v1000";
+  TableFit fit;
+  for (const Row& row : document.rows) fit.add(row);
+  const TableStyle style = fit.applied_to({});
+  const std::string header = table_header(style, RowKind::kTraining);
+  for (const char* title : {"via", "dtype", "ahead", "GEMM%", "comm", "scaling", "loss", "status"}) {
+    EXPECT_THAT(header, HasSubstr(title));
+  }
+  EXPECT_THAT(table_row(document.rows[0], style), HasSubstr(" tiny/d48/ff96/l3/h6/v1000 B4 S128 "));
 }
 
 TEST(TrainingTable, MarkdownHasTheSameCells) {

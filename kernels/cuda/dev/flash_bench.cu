@@ -45,9 +45,8 @@ void check(BenchDevice& device, const Problem& p, Layout layout, std::uint64_t s
         std::exit(1);
       }
     }
-    const double errors[] = {error_of(point, point.o, truth.o), error_of(point, lse, truth.lse),
-                             error_of(point, point.dq, truth.dq), error_of(point, point.dk, truth.dk),
-                             error_of(point, point.dv, truth.dv)};
+    const double errors[] = {error_of(point.o, truth.o), error_of(lse, truth.lse), error_of(point.dq, truth.dq),
+                             error_of(point.dk, truth.dk), error_of(point.dv, truth.dv)};
     char text[128];
     std::snprintf(text, sizeof text, " | o %.1e lse %.1e dq %.1e dk %.1e dv %.1e", errors[0], errors[1], errors[2],
                   errors[3], errors[4]);
@@ -147,44 +146,10 @@ void run_nan_checks(BenchDevice& device) {
       "  q: o, dq 150 (1), dk dv 0..150 (151); dout: o none, dq 150, dk dv 0..150 (151)\n");
 }
 
-/// Median time of one launch, us. hot: `pack` launches per graph; cold: a flush before each single launch.
+/// Median time of one launch, us.
 double time_us(BenchDevice& device, const std::function<void()>& launch, bool cold, double budget_ms) {
-  const cudaStream_t s = device.cuda_stream();
-  static char* flush = nullptr;
-  constexpr std::size_t kFlush = 256u << 20;
-  if (flush == nullptr) CHECK_CUDA(cudaMalloc(&flush, kFlush));
-  launch();
-  CHECK_CUDA(cudaStreamSynchronize(s));
-  const int pack = cold ? 1 : 20;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  CHECK_CUDA(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < pack; ++i) launch();
-  CHECK_CUDA(cudaStreamEndCapture(s, &graph));
-  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  cudaEvent_t begin = nullptr, end = nullptr;
-  CHECK_CUDA(cudaEventCreate(&begin));
-  CHECK_CUDA(cudaEventCreate(&end));
-  CHECK_CUDA(cudaGraphLaunch(exec, s));
-  std::vector<double> samples;
-  double spent = 0.0;
-  while (samples.size() < 5 || (samples.size() < 30 && spent < budget_ms)) {
-    if (cold) CHECK_CUDA(cudaMemsetAsync(flush, static_cast<int>(samples.size()), kFlush, s));
-    CHECK_CUDA(cudaEventRecord(begin, s));
-    CHECK_CUDA(cudaGraphLaunch(exec, s));
-    CHECK_CUDA(cudaEventRecord(end, s));
-    CHECK_CUDA(cudaEventSynchronize(end));
-    float ms = 0.0f;
-    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-    samples.push_back(ms * 1000.0 / pack);
-    spent += ms;
-  }
-  std::sort(samples.begin(), samples.end());
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  return samples[samples.size() / 2];
+  Timer timer(device.cuda_stream(), cold, launch);
+  return median_us(timer, 5, 30, budget_ms);
 }
 
 struct Bar {

@@ -12,22 +12,11 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/cuda/dev/bench_tools.cuh"
 #include "kernels/cuda/dev/flash_reference.cuh"
 #include "kernels/cuda/flash.hpp"
-#include "kernels/cuda/mma.cuh"
 
 namespace attnbench::dev {
-
-using namespace kernels;
-
-#define CHECK_CUDA(call)                                                                         \
-  do {                                                                                           \
-    const cudaError_t check_error = (call);                                                      \
-    if (check_error != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(check_error)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (false)
 
 /// Just enough of a device for prepare and launch.
 class BenchDevice : public Device {
@@ -68,62 +57,6 @@ class BenchDevice : public Device {
   DeviceFacts facts_;
   cudaStream_t stream_ = nullptr;
 };
-
-__device__ inline float uniform(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  x ^= x >> 31;
-  return (static_cast<float>(x >> 40) + 0.5f) * (1.0f / 16777216.0f);
-}
-
-template <typename T>
-__device__ inline T convert(float x) {
-  if constexpr (sizeof(T) == 4)
-    return x;
-  else
-    return flash_cuda::Element<T>::from_float(x);
-}
-
-template <typename T>
-__device__ inline float widen(T x) {
-  if constexpr (sizeof(T) == 4)
-    return x;
-  else
-    return flash_cuda::Element<T>::to_float(x);
-}
-
-struct Strides {
-  std::int64_t batch, head, row, column, heads, seq, width;
-  __device__ std::int64_t at(std::int64_t index) const {
-    const std::int64_t c = index % width, r = index / width % seq, h = index / width / seq % heads;
-    return index / width / seq / heads * batch + h * head + r * row + c * column;
-  }
-};
-
-/// N(0, 1) in the tensor's type, and the same numbers as dense floats.
-template <typename T>
-__global__ void fill_normal(T* data, float* dense, Strides s, std::int64_t n, std::uint64_t seed) {
-  const std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-  if (i >= n) return;
-  const float u = uniform(seed * 0x1000003ull + 2 * i), w = uniform(seed * 0x1000003ull + 2 * i + 1);
-  const T x = convert<T>(sqrtf(-2.0f * logf(u)) * cospif(2.0f * w));
-  data[s.at(i)] = x;
-  if (dense != nullptr) dense[i] = widen(x);
-}
-
-template <typename T>
-__global__ void compare(const T* data, const double* truth, Strides s, std::int64_t n, double* result) {
-  const std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-  if (i >= n) return;
-  const double got = widen(data[s.at(i)]);
-  double error = fabs(got - truth[i]);
-  if (got == truth[i]) error = 0.0;  // infinities
-  if (!(error < 1e30)) error = 1e30;
-  atomicMax(reinterpret_cast<unsigned long long*>(result), __double_as_longlong(error));
-  const double size = fabs(truth[i]);
-  if (size < 1e300) atomicMax(reinterpret_cast<unsigned long long*>(result + 1), __double_as_longlong(size));
-}
 
 enum class Layout { kDense, kRowsApart, kOdd };  // odd: innermost stride 2, base misaligned
 
@@ -202,10 +135,8 @@ struct Point {
       if (n == 0) continue;
       with_type(problem.dtype, [&](auto zero) {
         using T = decltype(zero);
-        fill_normal<T><<<(n + 255) / 256, 256>>>(static_cast<T*>(h->tensor.data), static_cast<float*>(h->dense.data()),
-                                                 h->strides(), n, seed);
+        fill_normal(static_cast<T*>(h->tensor.data), static_cast<float*>(h->dense.data()), h->strides(), n, seed);
       });
-      CHECK_CUDA(cudaGetLastError());
     }
     CHECK_CUDA(cudaDeviceSynchronize());
   }
@@ -242,40 +173,21 @@ inline Truth reference(Point& point) {
   t.delta = std::move(*d.allocate(rows * 8 + 16));
   t.dk = std::move(*d.allocate(keys * p.head_dim * 8 + 16));
   t.dv = std::move(*d.allocate(keys * p.head_dim * 8 + 16));
-  const ReferenceProblem r{p.heads, p.kv_heads, p.seq_q, p.seq_k, p.head_dim, p.causal ? 1 : 0, p.window_left, p.scale};
   const auto f = [](const Holder& h) { return static_cast<const float*>(h.dense.data()); };
   const auto w = [](const Buffer& b) { return static_cast<double*>(b.data()); };
-  const int shared = static_cast<int>(std::max(p.seq_q, p.seq_k) * 16);
-  CHECK_CUDA(cudaFuncSetAttribute(reference_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
-  CHECK_CUDA(cudaFuncSetAttribute(reference_columns, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
-  if (rows > 0) {
-    reference_rows<<<rows, 128, shared>>>(r, f(point.q), f(point.k), f(point.v), f(point.dout), w(t.o), w(t.lse),
-                                          w(t.delta), w(t.dq));
-  }
-  if (keys > 0) {
-    reference_columns<<<keys, 128, shared>>>(r, f(point.q), f(point.k), f(point.v), f(point.dout), w(t.lse), w(t.delta),
-                                             w(t.dk), w(t.dv));
-  }
-  CHECK_CUDA(cudaGetLastError());
+  run_reference(p, {f(point.q), f(point.k), f(point.v), f(point.dout)},
+                {w(t.o), w(t.lse), w(t.delta), w(t.dq), w(t.dk), w(t.dv)});
   CHECK_CUDA(cudaDeviceSynchronize());
   return t;
 }
 
-/// Largest error relative to the largest magnitude, absolute where that is under 1.
-inline double error_of(Point& point, const Holder& h, const Buffer& truth) {
-  const std::int64_t n = h.tensor.size();
-  if (n == 0) return 0.0;
-  double* result = nullptr;
-  CHECK_CUDA(cudaMallocManaged(&result, 16));
-  result[0] = result[1] = 0.0;
+inline double error_of(const Holder& h, const Buffer& truth) {
+  double error = 0.0;
   with_type(h.tensor.dtype, [&](auto zero) {
     using T = decltype(zero);
-    compare<T><<<(n + 255) / 256, 256>>>(static_cast<const T*>(h.tensor.data), static_cast<const double*>(truth.data()),
-                                         h.strides(), n, result);
+    error = error_of(static_cast<const T*>(h.tensor.data), static_cast<const double*>(truth.data()), h.strides(),
+                     h.tensor.size());
   });
-  CHECK_CUDA(cudaDeviceSynchronize());
-  const double error = result[0] / std::max(1.0, result[1]);
-  CHECK_CUDA(cudaFree(result));
   return error;
 }
 

@@ -4,8 +4,10 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/dev/bench_tools.cuh"
 #include "kernels/problem.hpp"
 
 namespace attnbench::dev {
@@ -142,6 +144,32 @@ __global__ void reference_columns(ReferenceProblem p, const float* q, const floa
       dv[row * p.head_dim + c] += y;
     }
   }
+}
+
+struct ReferenceInputs {
+  const float *q, *k, *v, *dout;
+};
+
+struct ReferenceOutputs {
+  double *o, *lse, *delta, *dq, *dk, *dv;
+};
+
+/// Both, for a whole problem of dense tensors on the default stream.
+inline void run_reference(const kernels::Problem& p, const ReferenceInputs& in, const ReferenceOutputs& out) {
+  const ReferenceProblem r{p.heads, p.kv_heads, p.seq_q, p.seq_k, p.head_dim, p.causal ? 1 : 0, p.window_left, p.scale};
+  const std::int64_t rows = p.batch * p.heads * p.seq_q, keys = p.batch * p.kv_heads * p.seq_k;
+  const int shared = static_cast<int>(std::max(p.seq_q, p.seq_k) * 16);
+  CHECK_CUDA(cudaFuncSetAttribute(reference_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
+  CHECK_CUDA(cudaFuncSetAttribute(reference_columns, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
+  if (rows > 0) {
+    reference_rows<<<static_cast<unsigned>(rows), 128, shared>>>(r, in.q, in.k, in.v, in.dout, out.o, out.lse,
+                                                                 out.delta, out.dq);
+  }
+  if (keys > 0) {
+    reference_columns<<<static_cast<unsigned>(keys), 128, shared>>>(r, in.q, in.k, in.v, in.dout, out.lse, out.delta,
+                                                                    out.dk, out.dv);
+  }
+  CHECK_CUDA(cudaGetLastError());
 }
 
 }  // namespace attnbench::dev

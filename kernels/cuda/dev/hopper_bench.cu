@@ -7,42 +7,18 @@
 // causal, twenty launches in a graph, L2 warm. Rows of a problem take turns; three rounds; the median of all samples.
 //
 // Build: cmake --build build --target attnbench_hopper_bench
-#include <cuda_runtime.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/dev/bench_tools.cuh"
 #include "kernels/cuda/hopper/forward_plan.cuh"
 
 namespace attnbench::dev {
-
-using namespace kernels;
-
-#define CHECK_CUDA(call)                                                                         \
-  do {                                                                                           \
-    const cudaError_t check_error = (call);                                                      \
-    if (check_error != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(check_error)); \
-      std::exit(1);                                                                              \
-    }                                                                                            \
-  } while (false)
-
-/// About N(0, 1): the sum of four uniform numbers, centred and scaled.
-__global__ void fill_normal(__nv_bfloat16* data, std::int64_t n, unsigned seed) {
-  const std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-  if (i >= n) return;
-  unsigned long long x = (i + 1) * 0x9e3779b97f4a7c15ull + seed * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  x ^= x >> 31;
-  float sum = -131070.f;
-  for (int k = 0; k < 4; ++k) sum += static_cast<float>(x >> (16 * k) & 0xffff);
-  data[i] = __float2bfloat16(sum / 37837.f);
-}
 
 struct Case {
   Problem p;
@@ -55,7 +31,7 @@ struct Case {
     unsigned seed = 0;
     for (void** x : {&q, &k, &v, &o}) {
       CHECK_CUDA(cudaMalloc(x, n * 2));
-      fill_normal<<<(n + 255) / 256, 256>>>(static_cast<__nv_bfloat16*>(*x), n, ++seed);
+      fill_normal(static_cast<__nv_bfloat16*>(*x), nullptr, dense_elements(n), n, ++seed);
     }
     CHECK_CUDA(cudaMalloc(&lse, p.batch * p.heads * p.seq_q * 4));
     CHECK_CUDA(cudaMalloc(&counters, 8));
@@ -84,43 +60,9 @@ struct Candidate {
   const hopper::ForwardInstance* row;
   hopper::ForwardPlan plan;
   std::string name;
-  std::vector<float> samples;
+  std::unique_ptr<Timer> timer;
+  std::vector<double> samples;
 };
-
-/// One timing, us.
-float time_us(const Candidate& c, cudaStream_t stream, bool cold) {
-  static char* flush = nullptr;
-  static cudaEvent_t begin = nullptr, end = nullptr;
-  constexpr std::size_t kFlush = 256u << 20;
-  if (flush == nullptr) {
-    CHECK_CUDA(cudaMalloc(&flush, kFlush));
-    CHECK_CUDA(cudaEventCreate(&begin));
-    CHECK_CUDA(cudaEventCreate(&end));
-  }
-  const int launches = cold ? 1 : 20;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  for (int i = 0; i < launches; ++i) {
-    CHECK_CUDA(c.row->bf16.launch(c.plan, stream));
-  }
-  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  if (cold) {
-    CHECK_CUDA(cudaMemsetAsync(flush, 1, kFlush, stream));
-  } else {
-    CHECK_CUDA(cudaGraphLaunch(exec, stream));
-  }
-  CHECK_CUDA(cudaEventRecord(begin, stream));
-  CHECK_CUDA(cudaGraphLaunch(exec, stream));
-  CHECK_CUDA(cudaEventRecord(end, stream));
-  CHECK_CUDA(cudaEventSynchronize(end));
-  float ms = 0.f;
-  CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
-  CHECK_CUDA(cudaGraphExecDestroy(exec));
-  CHECK_CUDA(cudaGraphDestroy(graph));
-  return ms * 1000.f / static_cast<float>(launches);
-}
 
 /// The rows for a problem, each in the planned tile order and in `orders` of (section, first head of the last section).
 std::vector<Candidate> candidates(const Case& c, int cores) {
@@ -134,13 +76,14 @@ std::vector<Candidate> candidates(const Case& c, int cores) {
       if (!plan) std::printf("%s\n", plan.error().message.c_str());
       const std::string shape = std::to_string(64 * tile.consumers) + "x" + std::to_string(tile.tile_n) + "s" +
                                 std::to_string(tile.stages) + "q" + std::to_string(tile.query_stages) + tile.tag;
-      made.push_back({&row, *plan, shape + ",planned", {}});
+      made.push_back({&row, *plan, shape + ",planned", nullptr, {}});
       if (std::getenv("ORDERS") == nullptr) continue;
       const int heads = static_cast<int>(c.p.batch * c.p.heads);
       const int wave = std::max(1, (cores + plan->params.tiles_m - 1) / plan->params.tiles_m);
       for (const int section : {1, 4 * wave}) {
         for (const int last : {0, 2}) {
-          Candidate next{&row, *plan, shape + ",section" + std::to_string(section) + "last" + std::to_string(last), {}};
+          Candidate next{
+              &row, *plan, shape + ",section" + std::to_string(section) + "last" + std::to_string(last), nullptr, {}};
           const int width = std::min(section, heads);
           hopper::order_tiles(next.plan.params, heads, width, std::max(0, heads - last * wave) / width * width);
           made.push_back(std::move(next));
@@ -154,16 +97,18 @@ std::vector<Candidate> candidates(const Case& c, int cores) {
 void run(const Problem& p, cudaStream_t stream, int cores, bool cold) {
   const Case c(p);
   std::vector<Candidate> all = candidates(c, cores);
-  for (Candidate& one : all) time_us(one, stream, cold);
+  for (Candidate& one : all) {
+    one.timer = std::make_unique<Timer>(stream, cold, [&] { CHECK_CUDA(one.row->bf16.launch(one.plan, stream)); });
+  }
   for (int round = 0; round < 3; ++round) {
     for (Candidate& one : all) {
-      for (int i = 0; i < 5; ++i) one.samples.push_back(time_us(one, stream, cold));
+      (void)one.timer->take_us();  // after another row's launches
+      for (int i = 0; i < 5; ++i) one.samples.push_back(one.timer->take_us());
     }
   }
   const double flops = 4.0 * p.batch * p.heads * p.seq_q * p.seq_k * p.head_dim * (p.causal ? 0.5 : 1.0);
-  for (Candidate& one : all) {
-    std::sort(one.samples.begin(), one.samples.end());
-    const double us = one.samples[one.samples.size() / 2];
+  for (const Candidate& one : all) {
+    const double us = median(one.samples);
     std::printf("%lld,%d,%lld,%s,%.2f,%.1f\n", static_cast<long long>(p.head_dim), p.causal,
                 static_cast<long long>(p.seq_q), one.name.c_str(), us, flops / us * 1e-6);
   }
@@ -176,14 +121,12 @@ int main(int argc, char** argv) {
   using attnbench::kernels::Dtype;
   using attnbench::kernels::Problem;
   const bool large = argc > 1 && std::string(argv[1]) == "large";
-  std::vector<std::int64_t> dims;
-  for (int i = 2; i < argc; ++i) dims.push_back(std::atoll(argv[i]));
   cudaDeviceProp prop{};
   CHECK_CUDA(cudaGetDeviceProperties(&prop, 0));
   cudaStream_t stream = nullptr;
   CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   std::printf("head_dim,causal,seq_len,tile,order,time_us_median,tflops\n");
-  for (const std::int64_t d : dims) {
+  for (const std::int64_t d : attnbench::dev::numbers(argc, argv, 2)) {
     const float scale = attnbench::kernels::default_scale(d);
     for (const bool causal : large ? std::vector<bool>{false, true} : std::vector<bool>{true}) {
       for (std::int64_t s = large ? 512 : 256; s <= (large ? 16384 : 4096); s *= 2) {

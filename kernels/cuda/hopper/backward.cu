@@ -14,8 +14,14 @@ using base::ErrorKind;
 using base::fail;
 using base::Result;
 
+constexpr const BackwardInstance* kInstances[] = {
+#ifndef ATTNBENCH_KERNEL_SET_CI
+    &kBackwardD96, &kBackwardD192, &kBackwardD256,
+#endif
+    &kBackwardD64, &kBackwardD128};
+
 const BackwardInstance* instance_of(std::int64_t head_dim) {
-  for (const BackwardInstance* instance : {&kBackwardD64, &kBackwardD128}) {
+  for (const BackwardInstance* instance : kInstances) {
     if (instance->head_dim == head_dim) return instance;
   }
   return nullptr;
@@ -39,15 +45,12 @@ Scratch scratch_of(const Problem& p, const BackwardInstance& instance, bool dete
   Scratch at{};
   at.lse = take(rows * sizeof(float));
   at.delta = take(rows * sizeof(float));
-  at.dq_sum = take(rows * static_cast<std::size_t>(p.head_dim) * sizeof(float));
+  at.dq_sum = take(rows * static_cast<std::size_t>(chunks_of(instance.head_dim)) * 64 * sizeof(float));
   at.counter = take(sizeof(int));
   if (deterministic) at.turns = take(rows / static_cast<std::size_t>(instance.tile_m) * 2 * sizeof(int));
   at.end = end;
   return at;
 }
-
-KeyRows key_rows(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
-Rows rows_of(const Tensor& t) { return {t.data, t.stride[0], t.stride[1], t.stride[2]}; }
 
 flash_cuda::Shape shape_of(const Problem& p) {
   flash_cuda::Shape shape;
@@ -70,7 +73,7 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
   BackwardParams& params = plan.params;
   params.shape = shape_of(p);
   params.rows = static_cast<int>(round_up(p.seq_q, instance.tile_m));
-  params.order.tiles = static_cast<int>(round_up(p.seq_k, kBackwardKeys) / kBackwardKeys);
+  params.order.tiles = static_cast<int>(round_up(p.seq_k, instance.keys) / instance.keys);
   params.order.heads = p.batch * p.kv_heads;
   // Heads whose Q, dO and fp32 dQ together fit half of a 60 MB L2 are worked on at the same time.
   const std::int64_t head_bytes = 8 * p.seq_q * p.head_dim * params.shape.group;
@@ -82,14 +85,15 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
   params.tile_step = reversed ? -1 : 1;
   float* const stat_lse = reinterpret_cast<float*>(base + at.lse);
   float* const stat_delta = reinterpret_cast<float*>(base + at.delta);
+  params.saved = static_cast<const float2*>(args.saved);
   params.lse = stat_lse;
   params.delta = stat_delta;
   params.dq_sum = reinterpret_cast<float*>(base + at.dq_sum);
   params.counter = reinterpret_cast<int*>(base + at.counter);
   params.turns = args.deterministic ? reinterpret_cast<int*>(base + at.turns) : nullptr;
-  params.k = key_rows(args.k);
-  params.dk = key_rows(args.dk);
-  params.dv = key_rows(args.dv);
+  params.k = rows_of(args.k);
+  params.dk = rows_of(args.dk);
+  params.dv = rows_of(args.dv);
   const long long all_rows = p.batch * p.heads * params.rows;
   plan.rows = {rows_of(args.o),
                rows_of(args.dout),
@@ -111,7 +115,7 @@ void plan_params(BackwardPlan& plan, const AttentionArgs& args, const BackwardIn
                   args.dq.stride[2],
                   params.shape.heads,
                   params.shape.seq_q,
-                  static_cast<int>(params.rows * p.head_dim / kSliceFloats),
+                  params.rows / 64 * chunks_of(instance.head_dim),
                   p.scale};
   plan.unseen = params.shape.window >= 0 && p.seq_k - p.seq_q > params.shape.window;
   plan.grid = std::min(multiprocessors, params.tiles);
@@ -150,7 +154,7 @@ std::optional<std::string> backward_declines(const Problem& p, const Target& tar
   }
   constexpr std::int64_t kRows = (std::int64_t{1} << 31) - 1;
   if (p.batch * p.heads * round_up(p.seq_q, instance->tile_m) > kRows ||
-      p.batch * p.kv_heads * round_up(p.seq_k, kBackwardKeys) > kRows) {
+      p.batch * p.kv_heads * round_up(p.seq_k, instance->keys) > kRows) {
     return "the backward of flash:wgmma counts rows of all heads up to 2^31 - 1; use flash:mma";
   }
   return std::nullopt;
@@ -176,8 +180,8 @@ Result<std::unique_ptr<PreparedKernel>> prepare_backward(const AttentionArgs& ar
     return tl::unexpected(ok.error());
   }
   BackwardPlan plan;
-  if (!make_tensor_map(plan.q, args.q, instance.tile_m) || !make_tensor_map(plan.k, args.k, kBackwardKeys) ||
-      !make_tensor_map(plan.v, args.v, kBackwardKeys) || !make_tensor_map(plan.dout, args.dout, instance.tile_m)) {
+  if (!make_tensor_map(plan.q, args.q, instance.tile_m) || !make_tensor_map(plan.k, args.k, instance.keys) ||
+      !make_tensor_map(plan.v, args.v, instance.keys) || !make_tensor_map(plan.dout, args.dout, instance.tile_m)) {
     return fail(ErrorKind::kFailed, "flash:wgmma: the driver declines a tensor map of these strides; use flash:mma");
   }
   plan_params(plan, args, instance, device.facts().cores);

@@ -1,55 +1,57 @@
 // Backward attention on Hopper, the pieces: what a block owns, and what one consumer does between its products.
 //
-// A block owns 128 keys, its two consumer warpgroups 64 each; query tiles stream past. Everything is computed
-// transposed (rows are keys), so that P^T and dS^T are the A operands of dV and dK straight from registers:
+// A block owns 128 keys, its two consumer warpgroups 64 each (wide heads: see backward_wide.cuh); query tiles stream
+// past. Everything is computed transposed (rows are keys), so that P^T and dS^T are the A operands of dV and dK
+// straight from registers:
 //   S^T = K Q^T   dP^T = V dO^T   P = exp2(c S - lse log2(e))   dS = P (dP - delta)
 //   dV += P^T dO   dK += dS^T Q   dQ += dS K   (dS through shared memory, dQ added up in fp32 in global memory)
 // Source: Dao 2023, section 3.1.2; Shah et al. 2024, arXiv:2407.08608.
 #pragma once
 
-#include "kernels/cuda/flash_tile.cuh"
+#include "kernels/cuda/flash_softmax.cuh"
+#include "kernels/cuda/hopper/rows.hpp"
 #include "kernels/cuda/hopper/wgmma.cuh"
 
 namespace attnbench::kernels::hopper {
 
-/// A tensor of keys, [B, Hkv, Sk, D] 16-bit elements in rows of 16-byte units. Strides in elements.
-struct KeyRows {
-  void* data;
-  long long batch, head, row;
-};
-
 struct BackwardParams {
   flash_cuda::Shape shape;
-  flash_cuda::Order order;  // tiles of 128 keys, batch * kv_heads heads
+  flash_cuda::Order order;  // tiles of keys, batch * kv_heads heads
   int tiles;                // of all heads
   int first_tile;           // of a head: 0 and step 1, or the last and step -1
   int tile_step;
-  int* counter;        // zero before a launch: tiles taken beyond the first of every block
-  int rows;            // Sq rounded up to whole query tiles
-  const float* lse;    // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
-  const float* delta;  // [B, H, rows]: sum over d of dO O, 0 there
-  float* dq_sum;       // [B, H, rows / 64 * D / 64] slices, each 64 x 64 in the order of an accumulator's registers
-  int* turns;          // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
-  KeyRows k, dk, dv;
+  int* counter;         // zero before a launch: tiles taken beyond the first of every block
+  int rows;             // Sq rounded up to whole query tiles
+  const float2* saved;  // [B, H, Sq]: largest score (times the sign of the scale), log2 of the sum; or null
+  const float* lse;     // [B, H, rows]: lse * log2(e), +inf where no key is visible and beyond Sq
+  const float* delta;   // [B, H, rows]: sum over d of dO O, 0 there
+  float* dq_sum;        // [B, H, rows / 64 * chunks] slices, each 64 x 64 in the order of an accumulator's registers
+  int* turns;           // [B, H, rows / kTileM, 2] zero before a launch, how many tiles have added to a slice; or null
+  Rows k, dk, dv;
 };
 
-inline constexpr int kBackwardKeys = 128;
 inline constexpr int kSliceFloats = 64 * 64;
+inline constexpr int kConsumerThreads = 256;
+
+/// 128-byte wide columns of a tile. The copy engine fills what the head dimension leaves of the last one with zeros.
+constexpr int chunks_of(int head_dim) { return (head_dim + 63) / 64; }
 
 template <int kHeadDim_, int kTileM_, bool kOrdered_>
 struct BackwardShape {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kTileM = kTileM_;         // queries of a step
-  static constexpr bool kOrdered = kOrdered_;    // dQ is added up in the order of the keys: bitwise equal over runs
-  static constexpr int kStages = 2;              // of Q, of dO, and of K and V, so that the next tile's come early
-  static constexpr int kChunks = kHeadDim / 64;  // 128-byte wide columns of a tile
-  static constexpr int kKeyBytes = kBackwardKeys * kHeadDim * 2;
-  static constexpr int kQueryBytes = kTileM * kHeadDim * 2;
-  static constexpr int kScoreBytes = kBackwardKeys * kTileM * 2;
+  static constexpr int kTileM = kTileM_;       // queries of a step
+  static constexpr int kKeys = 128;            // keys of a block
+  static constexpr bool kOrdered = kOrdered_;  // dQ is added up in the order of the keys: bitwise equal over runs
+  static constexpr int kStages = 2;            // of Q and of dO
+  static constexpr int kKeyStages = 2;         // of K and V, so that the next tile's come early
+  static constexpr int kChunks = chunks_of(kHeadDim);
+  static constexpr int kKeyBytes = kKeys * kChunks * 128;
+  static constexpr int kQueryBytes = kTileM * kChunks * 128;
+  static constexpr int kScoreBytes = kKeys * kTileM * 2;
   static constexpr int kStatBytes = kTileM * 4;
   // Shared memory: stages of K, V, Q, dO, two tiles of dS, stages of lse, delta.
-  static constexpr int kValueAt = kStages * kKeyBytes;
-  static constexpr int kQueryAt = 2 * kStages * kKeyBytes;
+  static constexpr int kValueAt = kKeyStages * kKeyBytes;
+  static constexpr int kQueryAt = 2 * kKeyStages * kKeyBytes;
   static constexpr int kOutputAt = kQueryAt + kStages * kQueryBytes;
   static constexpr int kScoreAt = kOutputAt + kStages * kQueryBytes;
   static constexpr int kLseAt = kScoreAt + 2 * kScoreBytes;
@@ -60,7 +62,9 @@ struct BackwardShape {
   static constexpr bool kOverlaps = kTileM == 64;
   // dQ of a step is two slices of 64 x 64, one per consumer: by rows where a step has 128 queries, else by columns.
   static constexpr bool kSliceByRows = kTileM == 128;
-  static_assert(kTileM * kHeadDim == 2 * kSliceFloats, "dQ of a step is two slices");
+  static constexpr int kStepFloats = 2 * kSliceFloats;
+  static constexpr int kGroupFloats = kSliceFloats;  // from the first consumer's part to the second's
+  static_assert(kTileM * kChunks * 64 == kStepFloats, "dQ of a step is two slices");
   static_assert(kSharedBytes + 256 <= 232448, "a block has 227 KiB of shared memory");
 };
 
@@ -74,7 +78,7 @@ struct BackwardTile {
 };
 
 struct alignas(8) BackwardBarriers {
-  std::uint64_t key_full[2], value_full[2], key_empty[2];
+  std::uint64_t key_full[2], value_full[2], key_empty[2], value_empty[2];
   std::uint64_t query_full[2], query_empty[2], output_full[2], output_empty[2];
   std::uint64_t tile_full[2], tile_empty[2];
   BackwardTile tile[2];
@@ -82,9 +86,15 @@ struct alignas(8) BackwardBarriers {
   int turn_next[2];
 };
 
-/// Position in a ring of two stages: a count of the uses so far gives the stage and the parity of its phase.
-__device__ inline int stage_of(int uses) { return uses & 1; }
-__device__ inline std::uint32_t parity_of(int uses) { return static_cast<std::uint32_t>(uses >> 1) & 1; }
+/// Position in a ring of one or two stages: a count of the uses so far gives the stage and the parity of its phase.
+template <int kStages = 2>
+__device__ inline int stage_of(int uses) {
+  return uses & (kStages - 1);
+}
+template <int kStages = 2>
+__device__ inline std::uint32_t parity_of(int uses) {
+  return static_cast<std::uint32_t>(uses >> (kStages - 1)) & 1;
+}
 
 /// The steps of a block: query tiles that some of its keys are seen by, once per head of the group.
 struct Steps {
@@ -94,11 +104,11 @@ struct Steps {
   int count;  // tiles * group
 };
 
-template <int kTileM>
+template <int kTileM, int kKeys>
 __device__ inline Steps steps_of(const flash_cuda::Shape& shape, int key0) {
   Steps steps;
   steps.first_key = flash_cuda::visible_queries(shape, key0);
-  steps.last_key = flash_cuda::visible_queries(shape, min(key0 + kBackwardKeys, shape.seq_k) - 1);
+  steps.last_key = flash_cuda::visible_queries(shape, min(key0 + kKeys, shape.seq_k) - 1);
   steps.begin = steps.first_key.begin / kTileM;
   const int end = (steps.last_key.end + kTileM - 1) / kTileM;
   steps.tiles = steps.last_key.end > steps.first_key.begin ? end - steps.begin : 0;
@@ -108,11 +118,11 @@ __device__ inline Steps steps_of(const flash_cuda::Shape& shape, int key0) {
 
 /// How many tiles of keys add to the dQ of a query tile before tile `index` does. Under a causal mask the last keys
 /// come first: every tile starts at its diagonal, and so the one before it has been there.
-template <int kTileM>
+template <int kTileM, int kKeys>
 __device__ inline int turn_of(const flash_cuda::Shape& shape, int index, int query0) {
   const int offset = shape.seq_k - shape.seq_q;
-  if (shape.causal) return min(min(query0 + kTileM, shape.seq_q) - 1 + offset, shape.seq_k - 1) / kBackwardKeys - index;
-  return shape.window < 0 ? index : index - max(query0 + offset - shape.window, 0) / kBackwardKeys;
+  if (shape.causal) return min(min(query0 + kTileM, shape.seq_q) - 1 + offset, shape.seq_k - 1) / kKeys - index;
+  return shape.window < 0 ? index : index - max(query0 + offset - shape.window, 0) / kKeys;
 }
 
 /// Which keys a tile has: sections of heads, within one the first keys first (a causal mask shows them to the most
@@ -138,6 +148,45 @@ __device__ inline void probabilities_of(float (&s)[kTileM / 2], const float* lse
     const float2 two = *reinterpret_cast<const float2*>(lse + 8 * j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[4 * j + i] = exp2_approx(fmaf(s[4 * j + i], c, -(i % 2 == 0 ? two.x : two.y)));
+  }
+}
+
+/// An lse (base 2) beyond this is rounded so coarsely that the weights show it: the forward saved more of such a row.
+inline constexpr float kFarLse = 4096.f;
+
+/// Whether one of the step's rows is such; the same answer in all lanes. +inf marks rows that see nothing.
+template <int kTileM>
+__device__ inline bool any_far(const float* lse) {
+  bool far = false;
+#pragma unroll
+  for (int i = 0; i < kTileM; i += 32) {
+    const float x = fabsf(lse[i + threadIdx.x % 32]);
+    far = far || (x > kFarLse && x < INFINITY);
+  }
+  return __any_sync(0xffffffffu, far);
+}
+
+/// What the forward saved of rows, and how many of them there are.
+struct SavedRows {
+  const float2* first;
+  int count;
+};
+
+/// As probabilities_of, by what the forward saved. `rows`: from the thread's first on.
+template <int kTileM>
+__device__ inline void exact_probabilities_of(float (&s)[kTileM / 2], const SavedRows& rows, float c) {
+#pragma unroll
+  for (int j = 0; j < kTileM / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float2 row = make_float2(0.f, INFINITY);
+      if (8 * j + e < rows.count) row = load_now(rows.first + 8 * j + e);
+#pragma unroll
+      for (int i = e; i < 4; i += 2) {
+        const float x = c < 0.f ? -s[4 * j + i] : s[4 * j + i];
+        s[4 * j + i] = exp2_approx(flash_cuda::log2_weight(x, row.x, row.y, fabsf(c)));
+      }
+    }
   }
 }
 
@@ -177,39 +226,29 @@ __device__ inline void pack_scores(const float (&x)[kTileM / 2], std::uint32_t (
   for (int i = 0; i < kTileM / 4; ++i) packed[i] = pack<T>(x[2 * i], x[2 * i + 1]);
 }
 
-/// dS^T of this warp's 16 keys into the block's tile: [128 keys][64 queries] chunks of swizzled 128-byte rows.
-template <int kTileM>
+/// dS^T of this warp's 16 keys into the block's tile: [keys][64 queries] chunks of swizzled 128-byte rows.
+template <int kTileM, int kKeys>
 __device__ inline void store_scores(char* tile, const std::uint32_t (&x)[kTileM / 4], int first_key, int lane) {
   asm volatile("" : "+r"(lane));  // addresses are cheaper computed again than kept
   const int row = first_key + lane / 8 % 2 * 8 + lane % 8;
 #pragma unroll
   for (int k = 0; k < kTileM / 16; ++k) {
     const int column = 2 * (k % 4) + lane / 16;  // in groups of 8 queries
-    char* at = tile + k / 4 * (kBackwardKeys * 128) + row * 128 + ((column ^ (lane % 8)) * 16);
+    char* at = tile + k / 4 * (kKeys * 128) + row * 128 + ((column ^ (lane % 8)) * 16);
     store_matrices(at, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3]);
   }
-}
-
-/// Low word of an operand whose 8-row groups are 1024 bytes apart; the high word is the same for all of them. Steps
-/// inside a tile are sums of constants to it.
-__device__ inline std::uint32_t tile_operand(const void* pointer, int leading_bytes = 16) {
-  return static_cast<std::uint32_t>(operand(pointer, leading_bytes, 1024));
-}
-
-__device__ inline std::uint64_t operand_step(std::uint32_t low, int bytes) {
-  constexpr std::uint64_t kHigh = (std::uint64_t{1} << 62) | (std::uint64_t{1024 >> 4} << 32);
-  return kHigh | (low + static_cast<std::uint32_t>(bytes >> 4));
 }
 
 /// x (64 keys by the step's queries) = a b^T over the head dimension; a is the block's K or V, b a stage of Q or dO.
 template <typename T, typename Shape>
 __device__ inline void key_product(float (&x)[Shape::kTileM / 2], const char* a, const char* b) {
-  const std::uint32_t left = tile_operand(a);
-  const std::uint32_t right = tile_operand(b);
+  const std::uint32_t left = operand_low(shared_address(a));
+  const std::uint32_t right = operand_low(shared_address(b));
 #pragma unroll
   for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
-    Product<Shape::kTileM, T>::ss(x, operand_step(left, (k / 4) * kBackwardKeys * 128 + (k % 4) * 32),
-                                  operand_step(right, (k / 4) * Shape::kTileM * 128 + (k % 4) * 32), k > 0);
+    Product<Shape::kTileM, T>::ss(x, left + ((k / 4) * Shape::kKeys * 128 + (k % 4) * 32) / 16,
+                                  right + ((k / 4) * Shape::kTileM * 128 + (k % 4) * 32) / 16, operand_high<128>(),
+                                  k > 0);
   }
 }
 
@@ -217,22 +256,22 @@ __device__ inline void key_product(float (&x)[Shape::kTileM / 2], const char* a,
 template <typename T, typename Shape>
 __device__ inline void query_product(float (&sum)[Shape::kHeadDim / 2], const std::uint32_t (&x)[Shape::kTileM / 4],
                                      const char* b, int accumulate) {
-  const std::uint32_t right = tile_operand(b, Shape::kTileM * 128);
+  const std::uint32_t right = operand_low(shared_address(b), Shape::kTileM * 128);
 #pragma unroll
   for (int k = 0; k < Shape::kTileM / 16; ++k) {
-    Product<Shape::kHeadDim, T>::rs(sum, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3],
-                                    operand_step(right, k * 2048), k > 0 ? 1 : accumulate);
+    Product<Shape::kHeadDim, T>::rs(sum, x[4 * k], x[4 * k + 1], x[4 * k + 2], x[4 * k + 3], right + k * 2048 / 16,
+                                    operand_high<128>(), k > 0 ? 1 : accumulate);
   }
 }
 
-/// dq (one slice, 64 by 64) = dS K over the block's keys.
-template <typename T>
+/// dq (one slice, 64 queries by 64) = dS K over the block's keys.
+template <typename T, int kKeys>
 __device__ inline void slice_product(float (&dq)[32], const char* scores, const char* keys) {
-  const std::uint32_t left = tile_operand(scores);
-  const std::uint32_t right = tile_operand(keys);
+  const std::uint32_t left = operand_low(shared_address(scores));
+  const std::uint32_t right = operand_low(shared_address(keys));
 #pragma unroll
-  for (int k = 0; k < kBackwardKeys / 16; ++k) {
-    TransposedProduct<T>::ss(dq, operand_step(left, k * 2048), operand_step(right, k * 2048), k > 0);
+  for (int k = 0; k < kKeys / 16; ++k) {
+    TransposedProduct<T>::ss(dq, left + k * 2048 / 16, right + k * 2048 / 16, operand_high<128>(), k > 0);
   }
 }
 
@@ -245,26 +284,10 @@ __device__ inline void add_slice(float* slice, const float (&dq)[32]) {
   }
 }
 
-/// Exchanges registers inside a quad: lane q gets group q of every lane, so that it owns 16 contiguous bytes.
-__device__ inline void exchange_in_quad(std::uint32_t (&a)[4]) {
-  const bool odd = (threadIdx.x & 1) != 0;
-  const bool high = (threadIdx.x & 2) != 0;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
-    (odd ? a[i] : a[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? a[i] : a[i + 2], 2);
-    (high ? a[i] : a[i + 2]) = got;
-  }
-}
-
-/// Rows `row` and `row` + 8 of an accumulator, times scale, in 16-byte pieces: `columns` of them from `out` on.
+/// Rows `row` and `row` + 8 of an accumulator, times scale, in 16-byte pieces from `out` on: the first `columns`.
 template <typename T, int kColumns>
 __device__ inline void store_rows(T* out, long long stride, int row, int rows, const float (&x)[kColumns / 2],
-                                  float scale) {
+                                  float scale, int columns = kColumns) {
   const int quad = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -276,8 +299,8 @@ __device__ inline void store_rows(T* out, long long stride, int row, int rows, c
       for (int i = 0; i < 4; ++i) {
         a[i] = pack<T>(x[4 * (j + i) + 2 * half] * scale, x[4 * (j + i) + 2 * half + 1] * scale);
       }
-      exchange_in_quad(a);
-      if (r < rows) {
+      transpose_quad(a);
+      if (r < rows && 8 * (j + quad) < columns) {
         *reinterpret_cast<uint4*>(out + r * stride + 8 * (j + quad)) = make_uint4(a[0], a[1], a[2], a[3]);
       }
     }

@@ -10,7 +10,7 @@
 
 namespace attnbench::kernels::hopper {
 
-inline constexpr int kConsumerThreads = 256;
+inline constexpr int kGuardBarrier = 2;  // named: the steps of a guard
 
 /// sum + 0 x, pair by pair: NaN for good once an x is not finite.
 template <typename T>
@@ -50,18 +50,18 @@ __device__ inline void take_out(char* tile, int thread) {
 
 /// Puts K back as it is in global memory, this thread's share.
 template <typename Shape>
-__device__ inline void put_back(char* tile, const KeyRows& k, const BackwardTile& at, int seq_k, int thread) {
+__device__ inline void put_back(char* tile, const Rows& k, const BackwardTile& at, int seq_k, int thread) {
   constexpr int kPieces = Shape::kHeadDim / 8;
   const char* source = static_cast<const char*>(k.data) + 2 * (at.batch * k.batch + at.kv_head * k.head);
 #pragma unroll 1
-  for (int i = thread; i < kBackwardKeys * kPieces; i += kConsumerThreads) {
+  for (int i = thread; i < Shape::kKeys * kPieces; i += kConsumerThreads) {
     const int row = i / kPieces;
     const int piece = i % kPieces;
     uint4 x = make_uint4(0, 0, 0, 0);
     if (at.key0 + row < seq_k) {
       x = *reinterpret_cast<const uint4*>(source + 2 * (at.key0 + row) * k.row + piece * 16);
     }
-    char* to = tile + piece / 8 * (kBackwardKeys * 128) + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
+    char* to = tile + piece / 8 * (Shape::kKeys * 128) + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
     *reinterpret_cast<uint4*>(to) = x;
   }
 }
@@ -96,6 +96,39 @@ __device__ inline void add_odd(float (&dv)[Shape::kHeadDim / 2], const char* out
       }
     }
   }
+}
+
+/// Takes what is not finite out of Q, dO and K of a masked step, whose S and dP are computed, all consumers together;
+/// true if there was any. `keep` is called on dO before: dV must have its share of that.
+template <typename T, typename Shape, typename Cursor, typename Keep>
+__device__ inline bool guard_step(const Cursor& at, Keep&& keep) {
+  int all = at.group * 128 + at.thread;
+  asm volatile("" : "+r"(all));  // so that no address is computed, and kept, outside of this rare branch
+  char* const query = at.query();
+  char* const output = at.output();
+  char* const keys = at.key_tile();
+  const bool odd = odd_in<T, Shape::kQueryBytes>(query, all) | odd_in<T, Shape::kQueryBytes>(output, all) |
+                   odd_in<T, Shape::kKeyBytes>(keys, all);
+  if (!named_sync_or<kConsumerThreads>(kGuardBarrier, odd)) return false;
+  keep(output);
+  named_sync<kConsumerThreads>(kGuardBarrier);
+  take_out<T, Shape::kQueryBytes>(query, all);
+  take_out<T, Shape::kQueryBytes>(output, all);
+  take_out<T, Shape::kKeyBytes>(keys, all);
+  fence_async_proxy();
+  named_sync<kConsumerThreads>(kGuardBarrier);
+  return true;
+}
+
+/// Undoes the guard's work on K, once every consumer's dQ is computed.
+template <typename Shape, typename Cursor>
+__device__ inline void restore_keys(const Cursor& at) {
+  named_sync<kConsumerThreads>(kGuardBarrier);
+  int all = at.group * 128 + at.thread;
+  asm volatile("" : "+r"(all));
+  put_back<Shape>(at.key_tile(), at.p.k, at.tile(), at.p.shape.seq_k, all);
+  fence_async_proxy();
+  named_sync<kConsumerThreads>(kGuardBarrier);
 }
 
 }  // namespace attnbench::kernels::hopper

@@ -4,131 +4,24 @@
 // one arrive, and its first scores are computed, while this one is finished.
 #pragma once
 
-#include <climits>
-
 #include "kernels/cuda/hopper/backward_guard.cuh"
+#include "kernels/cuda/hopper/backward_stream.cuh"
 
 namespace attnbench::kernels::hopper {
 
 inline constexpr int kScoreBarrier = 1;  // named: dS of both consumers is in shared memory
-inline constexpr int kGuardBarrier = 2;  // named: the steps of a guard
-inline constexpr int kTurnBarrier = 3;   // named, and the next one: one consumer's part of dQ is added
-
-/// One of two threads that issue copies: K, and Q of every step with its lse and delta, or V and dO.
-template <typename Shape, bool kLeads>
-struct BackwardStream {
-  const BackwardParams& p;
-  BackwardBarriers& bar;
-  const CUtensorMap *map_key, *map_query;
-  char* shared;
-  std::uint64_t *key_full, *full, *empty;
-  int tiles = 0;  // so far
-  int steps = 0;
-
-  __device__ void load_step(int query0, int head, int batch) {
-    const int stage = stage_of(steps);
-    barrier_wait(empty + stage, parity_of(steps) ^ 1);
-    barrier_expect(full + stage, Shape::kQueryBytes + (kLeads ? 2 * Shape::kStatBytes : 0));
-#pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(
-          shared + (kLeads ? Shape::kQueryAt : Shape::kOutputAt) + stage * Shape::kQueryBytes + c * Shape::kTileM * 128,
-          map_query, full + stage, c * 64, query0, head, batch);
-    }
-    if constexpr (kLeads) {
-      const unsigned row = static_cast<unsigned>((batch * p.shape.heads + head) * p.rows + query0);
-      copy_line_in(shared + Shape::kLseAt + stage * Shape::kStatBytes, p.lse + row, full + stage, Shape::kStatBytes);
-      copy_line_in(shared + Shape::kDeltaAt + stage * Shape::kStatBytes, p.delta + row, full + stage,
-                   Shape::kStatBytes);
-    }
-    ++steps;
-  }
-
-  __device__ void load_tile() {
-    const int stage = stage_of(tiles);
-    const BackwardTile& tile = bar.tile[stage];
-    barrier_wait(&bar.key_empty[stage], parity_of(tiles) ^ 1);
-    barrier_expect(key_full + stage, Shape::kKeyBytes);
-#pragma unroll
-    for (int c = 0; c < Shape::kChunks; ++c) {
-      copy_in(shared + (kLeads ? 0 : Shape::kValueAt) + stage * Shape::kKeyBytes + c * kBackwardKeys * 128, map_key,
-              key_full + stage, c * 64, tile.key0, tile.kv_head, tile.batch);
-    }
-#pragma unroll 1
-    for (int member = 0; member < p.shape.group; ++member) {
-#pragma unroll 1
-      for (int query0 = tile.query0; query0 < tile.query_end; query0 += Shape::kTileM) {
-        load_step(query0, tile.kv_head * p.shape.group + member, tile.batch);
-      }
-    }
-    ++tiles;
-  }
-
-  /// Tells the others about tile t, if any query sees its keys; the other tiles are the host's business. t beyond the
-  /// last: that there is none.
-  __device__ bool announce(int t) {
-    const int stage = stage_of(tiles);
-    Steps range{};
-    flash_cuda::Work work{};
-    if (t < p.tiles) {
-      work = work_of(p, t);
-      range = steps_of<Shape::kTileM>(p.shape, work.tile * kBackwardKeys);
-      if (range.count == 0) return false;
-    }
-    barrier_wait(&bar.tile_empty[stage], parity_of(tiles) ^ 1);
-    BackwardTile& tile = bar.tile[stage];
-    tile.batch = work.batch;
-    tile.kv_head = work.head_in_batch;
-    tile.key0 = work.tile * kBackwardKeys;
-    tile.query0 = range.begin * Shape::kTileM;
-    tile.query_end = (range.begin + range.tiles) * Shape::kTileM;
-    tile.unmasked_from = tile.key0 + kBackwardKeys > p.shape.seq_k ? INT_MAX : range.last_key.begin;
-    // A last query tile that is not full has rows of zeros, whose P is zero: no mask.
-    tile.unmasked_to = range.first_key.end == p.shape.seq_q ? INT_MAX : range.first_key.end;
-    tile.steps = range.count;
-    barrier_arrive(&bar.tile_full[stage]);
-    return true;
-  }
-
-  /// The stream that takes tiles.
-  __device__ void lead() {
-#pragma unroll 1
-    for (int t = static_cast<int>(blockIdx.x);;) {
-      const bool seen = announce(t);
-      if (t >= p.tiles) return;
-      if (seen) load_tile();
-      t = static_cast<int>(gridDim.x) + atomicAdd(p.counter, 1);
-    }
-  }
-
-  __device__ void follow() {
-#pragma unroll 1
-    for (;;) {
-      const int stage = stage_of(tiles);
-      barrier_wait(&bar.tile_full[stage], parity_of(tiles));
-      if (bar.tile[stage].steps == 0) return;
-      load_tile();
-      barrier_arrive(&bar.tile_empty[stage]);
-    }
-  }
-};
 
 /// One consumer warpgroup: its accumulators, its place in the rings, and the steps of its pipeline.
 template <typename T, typename Shape>
-struct BackwardConsumer {
+struct BackwardConsumer : BackwardCursor<Shape> {
   static constexpr int kTileM = Shape::kTileM;
 
-  const BackwardParams& p;
-  char* shared;
-  BackwardBarriers& bar;
-  int group;
-  int thread;
-  int tiles = 0;  // finished so far
-  int steps = 0;
-  int query0;
-  int left;      // steps of the tile
-  bool masked;   // some key of the tile is hidden from some query of the step
-  float* slice;  // this thread's part of the step's dQ
+  using Cursor = BackwardCursor<Shape>;
+  using Cursor::advance, Cursor::bar, Cursor::end_turn, Cursor::fetch, Cursor::group, Cursor::key_tile;
+  using Cursor::left, Cursor::masked, Cursor::output, Cursor::p, Cursor::query, Cursor::query0, Cursor::shared;
+  using Cursor::slice, Cursor::start, Cursor::stats, Cursor::steps, Cursor::take_turn, Cursor::thread, Cursor::tile,
+      Cursor::tiles, Cursor::weigh;
+
   float dk[Shape::kHeadDim / 2];
   float dv[Shape::kHeadDim / 2];
   float s[kTileM / 2];
@@ -137,44 +30,11 @@ struct BackwardConsumer {
   std::uint32_t weights[kTileM / 4];    // P^T, packed
   std::uint32_t gradients[kTileM / 4];  // dS^T, packed
 
-  __device__ const BackwardTile& tile() const { return bar.tile[stage_of(tiles)]; }
-  __device__ const char* key_tile() const { return shared + stage_of(tiles) * Shape::kKeyBytes; }
-  __device__ const char* query() const { return shared + Shape::kQueryAt + stage_of(steps) * Shape::kQueryBytes; }
-  __device__ const char* output() const { return shared + Shape::kOutputAt + stage_of(steps) * Shape::kQueryBytes; }
-  __device__ const float* stats(int at) const {
-    return reinterpret_cast<const float*>(shared + at + stage_of(steps) * Shape::kStatBytes) + 2 * (thread % 4);
-  }
+  __device__ BackwardConsumer(const BackwardParams& params, char* shared_memory, BackwardBarriers& barriers, int group_)
+      : Cursor(params, shared_memory, barriers, group_) {}
+
   /// This thread's first row, among all keys; the other one is eight below.
   __device__ int first_row() const { return tile().key0 + group * 64 + thread / 32 * 16 + thread % 32 / 4; }
-
-  /// Takes the tile that `tiles` counts up to; false when there is none.
-  __device__ bool fetch(int count) {
-    barrier_wait(&bar.tile_full[stage_of(count)], parity_of(count));
-    return __shfl_sync(0xffffffffu, bar.tile[stage_of(count)].steps, 0) > 0;
-  }
-
-  __device__ void look() { masked = query0 < tile().unmasked_from || query0 + kTileM > tile().unmasked_to; }
-
-  __device__ void start() {
-    const BackwardTile& now = tile();
-    query0 = now.query0;
-    left = __shfl_sync(0xffffffffu, now.steps, 0);
-    const long long head = static_cast<long long>(now.batch) * p.shape.heads + now.kv_head * p.shape.group;
-    slice = p.dq_sum + (head * p.rows + now.query0) * Shape::kHeadDim + group * kSliceFloats + thread * 4;
-    look();
-  }
-
-  /// To the next step of the tile: the next queries, or the first of the next head of the group.
-  __device__ void advance() {
-    --left;
-    query0 += kTileM;
-    slice += 2 * kSliceFloats;
-    if (query0 == tile().query_end) {
-      query0 = tile().query0;
-      slice += (p.rows - (tile().query_end - query0)) * static_cast<long long>(Shape::kHeadDim);
-    }
-    look();
-  }
 
   /// S of a step. Not `exists`: there is no such step, s becomes anything.
   __device__ void issue_scores(int tile_count, int step_count, bool exists, bool first_of_tile) {
@@ -213,9 +73,9 @@ struct BackwardConsumer {
     forget(dq);
     products_fence();
     if constexpr (Shape::kSliceByRows) {
-      slice_product<T>(dq, scores + group * kBackwardKeys * 128, key_tile());
+      slice_product<T, Shape::kKeys>(dq, scores + group * Shape::kKeys * 128, key_tile());
     } else {
-      slice_product<T>(dq, scores, key_tile() + group * kBackwardKeys * 128);
+      slice_product<T, Shape::kKeys>(dq, scores, key_tile() + group * Shape::kKeys * 128);
     }
     products_commit();
     query_product<T, Shape>(dk, gradients, query(), accumulate);
@@ -234,76 +94,31 @@ struct BackwardConsumer {
       guarded = guard(first_of_tile);
     }
     issue_values(first_of_tile && !guarded ? 0 : 1);
-    store_scores<kTileM>(scores, gradients, group * 64 + thread / 32 * 16, thread % 32);
+    store_scores<kTileM, Shape::kKeys>(scores, gradients, group * 64 + thread / 32 * 16, thread % 32);
     return guarded;
   }
 
-  /// Takes what is not finite out of Q, dO and K of a masked step, whose S and dP are computed; true if there was any.
-  /// Then dV has its share of it already.
+  /// What a masked step does about values that are not finite; true if there were any. Then dV has its share already.
   __device__ bool guard(bool first_of_tile) {
-    int all = group * 128 + thread;
-    asm volatile("" : "+r"(all));  // so that no address is computed, and kept, outside of this rare branch
-    char* const tiles_of_step[2] = {shared + Shape::kQueryAt + stage_of(steps) * Shape::kQueryBytes,
-                                    shared + Shape::kOutputAt + stage_of(steps) * Shape::kQueryBytes};
-    char* const own_key_tile = shared + stage_of(tiles) * Shape::kKeyBytes;
-    const bool odd = odd_in<T, Shape::kQueryBytes>(tiles_of_step[0], all) |
-                     odd_in<T, Shape::kQueryBytes>(tiles_of_step[1], all) |
-                     odd_in<T, Shape::kKeyBytes>(own_key_tile, all);
-    if (!named_sync_or<kConsumerThreads>(kGuardBarrier, odd)) return false;
-    if (first_of_tile) {
+    return guard_step<T, Shape>(*this, [&](const char* output) {
+      if (first_of_tile) {
 #pragma unroll
-      for (float& x : dv) x = 0.f;
-    }
-    add_odd<T, Shape>(dv, tiles_of_step[1], p.shape, first_row(), query0, thread % 32);
-    named_sync<kConsumerThreads>(kGuardBarrier);
-    take_out<T, Shape::kQueryBytes>(tiles_of_step[0], all);
-    take_out<T, Shape::kQueryBytes>(tiles_of_step[1], all);
-    take_out<T, Shape::kKeyBytes>(own_key_tile, all);
-    fence_async_proxy();
-    named_sync<kConsumerThreads>(kGuardBarrier);
-    return true;
+        for (float& x : dv) x = 0.f;
+      }
+      add_odd<T, Shape>(dv, output, p.shape, first_row(), query0, thread % 32);
+    });
   }
 
   /// Undoes the guard's work on K, once the dQ of both consumers is computed.
   __device__ void restore_keys() {
     products_wait<1>();
     pin(dq);
-    named_sync<kConsumerThreads>(kGuardBarrier);
-    int all = group * 128 + thread;
-    asm volatile("" : "+r"(all));
-    put_back<Shape>(shared + stage_of(tiles) * Shape::kKeyBytes, p.k, tile(), p.shape.seq_k, all);
-    fence_async_proxy();
-    named_sync<kConsumerThreads>(kGuardBarrier);
-  }
-
-  /// Adds this step's dQ. Ordered: when its turn comes; those after it are told by end_turn, in the next step, when the
-  /// sums have had time to arrive.
-  __device__ void add_dq() {
-    if constexpr (Shape::kOrdered) {
-      int* const place = p.turns + (slice - thread * 4 - p.dq_sum) / kSliceFloats;
-      const int mine = turn_of<kTileM>(p.shape, tile().key0 / kBackwardKeys, query0);
-      while (load_acquire(place) != mine) {
-      }
-      if (thread == 0) {
-        bar.turn_place[group] = place;
-        bar.turn_next[group] = mine + 1;
-      }
-    }
-    add_slice(slice, dq);
-  }
-
-  __device__ void end_turn() {
-    __threadfence();
-    group == 0 ? named_sync<128>(kTurnBarrier) : named_sync<128>(kTurnBarrier + 1);
-    if (thread == 0 && bar.turn_place[group] != nullptr) {
-      store_release(bar.turn_place[group], bar.turn_next[group]);
-      bar.turn_place[group] = nullptr;
-    }
+    hopper::restore_keys<Shape>(*this);
   }
 
   /// P of a step whose S is complete, in its place; meanwhile its dP, which is complete on return.
-  __device__ void soften() {
-    probabilities_of<kTileM>(s, stats(Shape::kLseAt), p.shape.scale * flash_cuda::kLog2e);
+  __device__ void soften(bool of_next_tile) {
+    weigh(s, of_next_tile);
     pin(s);  // not after the wait
     if constexpr (Shape::kOrdered) end_turn();
     products_wait<0>();
@@ -317,7 +132,7 @@ struct BackwardConsumer {
     char* scores = shared + Shape::kScoreAt + stage_of(steps) * Shape::kScoreBytes;
     if constexpr (!Shape::kOverlaps) {
       issue_output_products(tiles, steps, true, first_of_tile);
-      soften();
+      soften(false);
     }
     const bool guarded = differentiate(first_of_tile, scores);
     fence_async_proxy();
@@ -331,7 +146,8 @@ struct BackwardConsumer {
     issue_scores(next_tile, steps + 1, exists, last_of_tile);
     products_wait<2>();
     pin(dq);
-    add_dq();
+    take_turn();
+    add_slice(slice, dq);
     if constexpr (Shape::kOverlaps) issue_output_products(next_tile, steps + 1, exists, last_of_tile);
     products_wait<(Shape::kOverlaps ? 1 : 0)>();
     pin(dk);
@@ -340,11 +156,11 @@ struct BackwardConsumer {
     if (last_of_tile && thread == 0) barrier_arrive(&bar.key_empty[stage_of(tiles)]);
     ++steps;
     if (!last_of_tile) advance();
-    if constexpr (Shape::kOverlaps) soften();
+    if constexpr (Shape::kOverlaps) soften(last_of_tile);
   }
 
   /// Writes one gradient of the tile's keys.
-  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const KeyRows& gradient, float scale) const {
+  __device__ void store(const float (&x)[Shape::kHeadDim / 2], const Rows& gradient, float scale) const {
     T* out = static_cast<T*>(gradient.data) + tile().batch * gradient.batch + tile().kv_head * gradient.head;
     store_rows<T, Shape::kHeadDim>(out, gradient.row, first_row(), p.shape.seq_k, x, scale);
   }
@@ -357,7 +173,7 @@ struct BackwardConsumer {
     pin(s);
     if constexpr (Shape::kOverlaps) {
       issue_output_products(0, 0, true, true);
-      soften();
+      soften(false);
     }
     bool first_of_tile = true;
 #pragma unroll 1
@@ -411,20 +227,25 @@ __global__ void __launch_bounds__(384, 1)
   if (warpgroup == 0) {
     give_registers<24>();
     if (threadIdx.x == 0) {
-      BackwardStream<Shape, true> stream{p, bar, &map_k, &map_q, shared, bar.key_full, bar.query_full, bar.query_empty};
+      BackwardStream<Shape, true> stream{
+          p, bar, &map_k, &map_q, shared, bar.key_full, bar.key_empty, bar.query_full, bar.query_empty};
       stream.lead();
     } else if (threadIdx.x == 32) {
       BackwardStream<Shape, false> stream{
-          p, bar, &map_v, &map_dout, shared, bar.value_full, bar.output_full, bar.output_empty};
+          p, bar, &map_v, &map_dout, shared, bar.value_full, bar.key_empty, bar.output_full, bar.output_empty};
       stream.follow();
     }
   } else {
     take_registers<240>();
-    BackwardConsumer<T, Shape> consumer{p, shared, bar};
-    consumer.group = __shfl_sync(0xffffffffu, warpgroup, 0) - 1;
-    consumer.thread = static_cast<int>(threadIdx.x) % 128;
+    BackwardConsumer<T, Shape> consumer(p, shared, bar, __shfl_sync(0xffffffffu, warpgroup, 0) - 1);
     consumer.run();
   }
+}
+
+/// The kernel of a shape.
+template <typename T, int kHeadDim, int kTileM, bool kOrdered>
+constexpr auto kernel_of(BackwardShape<kHeadDim, kTileM, kOrdered>) {
+  return &backward_kernel<T, BackwardShape<kHeadDim, kTileM, kOrdered>>;
 }
 
 }  // namespace attnbench::kernels::hopper

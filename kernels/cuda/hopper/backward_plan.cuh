@@ -24,7 +24,8 @@ struct BackwardEntry {
 };
 
 struct BackwardInstance {
-  int head_dim, tile_m;
+  int head_dim;
+  int tile_m, keys;  // of a tile
   BackwardEntry bf16, fp16, ordered_bf16, ordered_fp16;
 
   const BackwardEntry& entry(Dtype dtype, bool ordered) const {
@@ -34,6 +35,9 @@ struct BackwardInstance {
 };
 
 extern const BackwardInstance kBackwardD64;
+extern const BackwardInstance kBackwardD96;
 extern const BackwardInstance kBackwardD128;
+extern const BackwardInstance kBackwardD192;
+extern const BackwardInstance kBackwardD256;
 
 }  // namespace attnbench::kernels::hopper

@@ -5,12 +5,6 @@
 
 namespace attnbench::kernels::hopper {
 
-/// A 16-bit tensor [B, H, S, D] with rows of 16-byte units. Strides in elements.
-struct Rows {
-  const void* data;
-  long long batch, head, row;
-};
-
 struct RowsParams {
   Rows o, dout;
   const float* lse;  // [B, H, Sq], natural log
@@ -39,10 +33,16 @@ __device__ inline float2 unpack(std::uint32_t pair) {
   return make_float2(flash_cuda::Element<T>::low(pair), flash_cuda::Element<T>::high(pair));
 }
 
-/// D / 8 lanes per row: delta, lse in base 2, and zeros for the row's share of the dQ sum.
+/// 16-byte pieces of a row of dQ's sum, and lanes for it: as many as divide its pieces and can exchange sums.
+template <int kHeadDim>
+inline constexpr int kRowPieces = chunks_of(kHeadDim) * 8;
+template <int kHeadDim>
+inline constexpr int kRowLanes = kRowPieces<kHeadDim> & -kRowPieces<kHeadDim>;
+
+/// kRowLanes lanes per row: delta, lse in base 2, and zeros for the row's share of the dQ sum.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) {
-  constexpr int kLanes = kHeadDim / 8;
+  constexpr int kLanes = kRowLanes<kHeadDim>;
   const long long index = static_cast<long long>(blockIdx.x) * 256 + threadIdx.x;
   const long long row = index / kLanes;
   const int lane = static_cast<int>(index % kLanes);
@@ -53,15 +53,17 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
   const int query = static_cast<int>(row - head * p.rows);
   const long long batch = head / p.heads;
   const long long in_batch = head - batch * p.heads;
-  float4* sum = reinterpret_cast<float4*>(p.dq_sum) + index * 2;
-  sum[0] = sum[1] = make_float4(0.f, 0.f, 0.f, 0.f);
+  const T* o = static_cast<const T*>(p.o.data) + batch * p.o.batch + in_batch * p.o.head + query * p.o.row;
+  const T* g = static_cast<const T*>(p.dout.data) + batch * p.dout.batch + in_batch * p.dout.head + query * p.dout.row;
   float delta = 0.f;
-  if (query < p.seq_q) {
-    const T* o = static_cast<const T*>(p.o.data) + batch * p.o.batch + in_batch * p.o.head + query * p.o.row;
-    const T* g =
-        static_cast<const T*>(p.dout.data) + batch * p.dout.batch + in_batch * p.dout.head + query * p.dout.row;
-    const uint4 x = *reinterpret_cast<const uint4*>(o + lane * 8);
-    const uint4 y = *reinterpret_cast<const uint4*>(g + lane * 8);
+#pragma unroll
+  for (int first = 0; first < kRowPieces<kHeadDim>; first += kLanes) {
+    const int piece = first + lane;
+    float4* sum = reinterpret_cast<float4*>(p.dq_sum) + (row * kRowPieces<kHeadDim> + piece) * 2;
+    sum[0] = sum[1] = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (query >= p.seq_q || piece >= kHeadDim / 8) continue;
+    const uint4 x = *reinterpret_cast<const uint4*>(o + piece * 8);
+    const uint4 y = *reinterpret_cast<const uint4*>(g + piece * 8);
     const std::uint32_t xs[4] = {x.x, x.y, x.z, x.w};
     const std::uint32_t ys[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
@@ -82,12 +84,12 @@ __global__ void __launch_bounds__(256) backward_rows_kernel(const RowsParams p) 
 }
 
 /// One block per tile of keys: zeros where no query sees any of them, the tiles that the backward leaves out.
-template <int kHeadDim, int kTileM>
-__global__ void __launch_bounds__(128) backward_unseen_kernel(const BackwardParams p) {
+template <int kHeadDim, int kTileM, int kKeys>
+__global__ void __launch_bounds__(kKeys) backward_unseen_kernel(const BackwardParams p) {
   const flash_cuda::Work work = work_of(p, static_cast<int>(blockIdx.x));
-  const int row = work.tile * kBackwardKeys + static_cast<int>(threadIdx.x);
-  if (steps_of<kTileM>(p.shape, work.tile * kBackwardKeys).count > 0 || row >= p.shape.seq_k) return;
-  for (const KeyRows& gradient : {p.dk, p.dv}) {
+  const int row = work.tile * kKeys + static_cast<int>(threadIdx.x);
+  if (steps_of<kTileM, kKeys>(p.shape, work.tile * kKeys).count > 0 || row >= p.shape.seq_k) return;
+  for (const Rows& gradient : {p.dk, p.dv}) {
     char* out = static_cast<char*>(gradient.data) +
                 2 * (work.batch * gradient.batch + work.head_in_batch * gradient.head + row * gradient.row);
     for (int i = 0; i < kHeadDim / 8; ++i) *reinterpret_cast<uint4*>(out + i * 16) = make_uint4(0, 0, 0, 0);
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(128) backward_unseen_kernel(const BackwardPara
 }
 
 /// One block per slice: dq = scale * dq_sum.
-template <typename T, int kHeadDim, int kTileM>
+template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRowsParams p) {
   const long long slice = blockIdx.x;
   const long long head = slice / p.slices;
@@ -112,11 +114,11 @@ __global__ void __launch_bounds__(128) backward_convert_kernel(const ConvertRows
     x[4 * j + 2] = four.z;
     x[4 * j + 3] = four.w;
   }
-  const bool by_rows = kTileM == 128;
-  const int row = (by_rows ? in_head : in_head / 2) * 64 + thread / 32 * 16 + thread % 32 / 4;
-  T* out =
-      static_cast<T*>(p.dq) + batch * p.batch + (head - batch * p.heads) * p.head + (by_rows ? 0 : in_head % 2 * 64);
-  store_rows<T, 64>(out, p.row, row, p.seq_q, x, p.scale);
+  constexpr int kChunks = chunks_of(kHeadDim);
+  const int row = in_head / kChunks * 64 + thread / 32 * 16 + thread % 32 / 4;
+  const int column = in_head % kChunks * 64;
+  T* out = static_cast<T*>(p.dq) + batch * p.batch + (head - batch * p.heads) * p.head + column;
+  store_rows<T, 64>(out, p.row, row, p.seq_q, x, p.scale, min(kHeadDim - column, 64));
 }
 
 }  // namespace attnbench::kernels::hopper

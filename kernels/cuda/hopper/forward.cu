@@ -1,4 +1,4 @@
-// flash:wgmma, forward attention with Hopper's own instructions, as the catalog sees it.
+// The forward of flash:wgmma, with Hopper's own instructions: the tile that a problem gets, and how it is bound.
 #include <string>
 
 #include "kernels/cuda/flash.hpp"
@@ -30,7 +30,7 @@ const ForwardInstance* choose(const Problem& p, int multiprocessors) {
 
 std::optional<std::string> supports(const Problem& p, Pass pass, const Target& target) {
   if (target.device->compute_capability != 90) return "flash:wgmma runs on compute capability 9.0 only; use flash:mma";
-  if (pass != Pass::kFwd) return "flash:wgmma has no backward; use flash:mma";
+  if (pass != Pass::kFwd) return "the wgmma forward has no backward";
   if (p.dtype == Dtype::kFp32) return "flash:wgmma takes bf16 and fp16, not fp32; use flash:mma";
   const ForwardInstance* row = choose(p, target.device->cores);
   if (row == nullptr) {
@@ -51,7 +51,7 @@ class WgmmaForward : public PreparedKernel {
       : entry_(entry), plan_(plan), stream_(stream), counters_(std::move(counters)) {}
 
   Result<void> launch(Pass pass) override {
-    if (pass != Pass::kFwd) return fail(ErrorKind::kUnsupported, "flash:wgmma has no backward; use flash:mma");
+    if (pass != Pass::kFwd) return fail(ErrorKind::kUnsupported, "the wgmma forward has no backward");
     return check_cuda(entry_.launch(plan_, stream_), "launching flash:wgmma");
   }
 
@@ -82,7 +82,8 @@ Result<std::unique_ptr<PreparedKernel>> prepare_wgmma(const AttentionArgs& args,
 
 }  // namespace
 
-/// Forward attention by wgmma, fed by the copy engine. There is no backward: that pass is flash:mma's.
+/// Forward attention by wgmma, fed by the copy engine. The backward is hopper::prepare_backward()'s; cuda_flash_wgmma()
+/// puts both together.
 ///
 /// Shapes  q [B, H, Sq, D]   k, v [B, Hkv, Sk, D]   out [B, H, Sq, D]   lse [B, H, Sq], natural log
 /// Needs   compute capability 9.0; bf16 or fp16; D in {16, 32, 64, 96, 128, 192, 256}; scale > 0

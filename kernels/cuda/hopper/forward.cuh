@@ -9,15 +9,10 @@
 // Here: the problem as the device sees it, the order of tiles, who sees what. Softmax and products: forward_step.cuh.
 #pragma once
 
+#include "kernels/cuda/hopper/rows.hpp"
 #include "kernels/cuda/hopper/wgmma.cuh"
 
 namespace attnbench::kernels::hopper {
-
-/// A [B, H, S, D] input of 16-bit elements; strides in elements, innermost 1.
-struct Rows {
-  const void* data;
-  long long stride_b, stride_h, stride_s;
-};
 
 /// Division by a number that the host knows: n / d = n * ceil(2^(31 + s) / d) >> (31 + s) with 2^s >= d, exact for
 /// 0 <= n < 2^31, since the rounded factor is too large by less than 2^s / 2^(31 + s).
@@ -43,12 +38,12 @@ struct ForwardParams {
   int seq_q, seq_k;
   Divisor heads, group;  // query heads, and how many of them share a head of K and V
   int behind, ahead;     // keys seen before and after a query's own place, row + Sk - Sq: window and 0, or kFar
-  float scale;
-  float scale_log2;                                    // scale * log2(e)
-  float* lse;                                          // [B, H, Sq]
-  void* out;                                           // 16-bit elements, innermost stride 1
+  float scale_log2;      // scale * log2(e)
+  float* lse;            // [B, H, Sq]
+  float2* saved;         // [B, H, Sq]: largest score, log2 of the sum; null: unwanted
+  void* out;             // 16-bit elements, innermost stride 1
   long long out_stride_b, out_stride_h, out_stride_s;  // elements
-  Rows q, k, v;                                        // for rows that are computed again (forward_repair.cuh)
+  Rows q, k, v;                                        // for rows that are computed again (forward_finish.cuh)
   int* counters;                                       // [2] zero before and after a launch: next tile, finished blocks
   int tiles_m;                                         // ceil(Sq / kTileM)
   int tiles;                                           // tiles_m * batch * heads

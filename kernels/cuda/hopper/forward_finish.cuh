@@ -10,22 +10,6 @@
 
 namespace attnbench::kernels::hopper {
 
-/// Exchanges registers inside a quad: lane q gets group q of every lane, so that it owns 16 contiguous bytes.
-__device__ inline void transpose_quad(std::uint32_t (&a)[4]) {
-  const bool odd = (threadIdx.x & 1) != 0;
-  const bool high = (threadIdx.x & 2) != 0;
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
-    (odd ? a[i] : a[i + 1]) = got;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? a[i] : a[i + 2], 2);
-    (high ? a[i] : a[i + 2]) = got;
-  }
-}
-
 template <typename T>
 __device__ inline T* output_row(const ForwardParams& p, int head, int row) {
   const int batch = p.heads.quotient(head);
@@ -35,7 +19,7 @@ __device__ inline T* output_row(const ForwardParams& p, int head, int row) {
 
 template <typename T>
 __device__ inline const T* input_row(const Rows& x, int batch, int head, int row) {
-  return static_cast<const T*>(x.data) + batch * x.stride_b + head * x.stride_h + row * x.stride_s;
+  return static_cast<const T*>(x.data) + batch * x.batch + head * x.head + row * x.row;
 }
 
 /// A warp's look at V[keys, :]: is anything there not finite?
@@ -143,8 +127,11 @@ __device__ inline void close_rows(const ForwardParams& p, const RowState& state,
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     const int r = row + 8 * half;
     if (threadIdx.x % 4 == 0 && r < p.seq_q) {
-      p.lse[static_cast<long long>(head) * p.seq_q + r] =
-          sum == 0.f ? -INFINITY : state.max[half] * p.scale + logf(sum);
+      const long long at = static_cast<long long>(head) * p.seq_q + r;
+      p.lse[at] = flash_cuda::natural_lse(state.max[half], state.max[half] * p.scale_log2, sum);
+      if (p.saved != nullptr) {
+        p.saved[at] = sum == 0.f ? make_float2(0.f, INFINITY) : make_float2(state.max[half], log2f(sum));
+      }
     }
     inverse[half] = sum == 0.f ? 0.f : 1.f / sum;
   }
@@ -222,7 +209,10 @@ __device__ inline void write_nothing(const ForwardParams& p, const Tile& tile, i
     const int row = tile.m * kTileM + group * 64 + i / kUnits;
     if (row >= p.seq_q) return;
     *reinterpret_cast<uint4*>(output_row<T>(p, tile.head, row) + i % kUnits * 8) = make_uint4(0, 0, 0, 0);
-    if (i % kUnits == 0) p.lse[static_cast<long long>(tile.head) * p.seq_q + row] = -INFINITY;
+    if (i % kUnits != 0) continue;
+    const long long at = static_cast<long long>(tile.head) * p.seq_q + row;
+    p.lse[at] = -INFINITY;
+    if (p.saved != nullptr) p.saved[at] = make_float2(0.f, INFINITY);
   }
 }
 

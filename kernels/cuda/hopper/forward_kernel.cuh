@@ -148,10 +148,10 @@ struct Consumer {
   /// Every warpgroup takes one turn for each block of a tile, whether it reads it or not. A turn waits for that of the
   /// warpgroup before; so one warpgroup's products run while the others are at their softmax. Barriers 4, 5, 6.
   __device__ void take_turn() const {
-    if (Shape::kTurns) named_sync(4 + group, 256);
+    if (Shape::kTurns) named_sync<256>(4 + group);
   }
   __device__ void pass_turn() const {
-    if (Shape::kTurns) named_arrive(4 + (group + 1 == Shape::kConsumers ? 0 : group + 1), 256);
+    if (Shape::kTurns) named_arrive<256>(4 + (group + 1 == Shape::kConsumers ? 0 : group + 1));
   }
 
   /// Waits for K (and Q at the first block of a tile) and issues S = Q K^T.
@@ -203,7 +203,7 @@ struct Consumer {
         take_turn();
         pass_turn();
         barrier_wait(at(channel.bar.key_full, key_ring.index()), key_ring.phase());
-        named_sync(1 + group, 128);
+        named_sync<128>(1 + group);
         release_key();
       }
     }
@@ -213,7 +213,7 @@ struct Consumer {
 #pragma unroll 1
       for (int i = 0; i < count; ++i) {
         barrier_wait(at(channel.bar.value_full, value_ring.index()), value_ring.phase());
-        named_sync(1 + group, 128);
+        named_sync<128>(1 + group);
         release_value();
       }
     }

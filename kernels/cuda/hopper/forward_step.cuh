@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "kernels/cuda/flash_softmax.cuh"
 #include "kernels/cuda/hopper/forward.cuh"
 
 namespace attnbench::kernels::hopper {
@@ -91,15 +92,17 @@ __device__ inline bool softmax_step(float (&s)[kColumns / 2], RowState& state, f
     factor = 1.f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      base[half] = 0.f;
+      // Row by row here too: the backward must find the same weights.
+      const bool exact = fabsf(base[half]) > kExactBase;
 #pragma unroll
       for (int j = 0; j < kColumns / 8; ++j) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& value = s[4 * j + 2 * half + e];
-          value = (saturate(value) - origin[half]) * c;
+          value = exact ? (saturate(value) - origin[half]) * c : fmaf(value, c, -base[half]);
         }
       }
+      base[half] = 0.f;
     }
   }
 #pragma unroll
@@ -146,13 +149,13 @@ __device__ inline void rescale(float (&o)[kHeadDim / 2], const float (&alpha)[2]
 template <typename T, typename Shape>
 __device__ inline void score_product(float (&s)[Shape::kTileN / 2], std::uint32_t query, std::uint32_t key) {
   constexpr int kSteps = Shape::kColumns / 16;  // of a chunk, 32 bytes each
-  const std::uint32_t a = operand_low(query, 16), b = operand_low(key, 16);
+  const std::uint32_t a = operand_low(query), b = operand_low(key);
 #pragma unroll
   for (int k = 0; k < Shape::kHeadDim / 16; ++k) {
     const int chunk = k / kSteps, step = k % kSteps * 32;
-    Product<Shape::kTileN, T>::ss_low(s, a + (chunk * Shape::kTileM * Shape::kRowBytes + step) / 16,
-                                      b + (chunk * Shape::kTileN * Shape::kRowBytes + step) / 16,
-                                      operand_high<Shape::kRowBytes>(), k > 0);
+    Product<Shape::kTileN, T>::ss(s, a + (chunk * Shape::kTileM * Shape::kRowBytes + step) / 16,
+                                  b + (chunk * Shape::kTileN * Shape::kRowBytes + step) / 16,
+                                  operand_high<Shape::kRowBytes>(), k > 0);
   }
 }
 
@@ -163,8 +166,8 @@ __device__ inline void value_product(float (&o)[Shape::kHeadDim / 2], const std:
   const std::uint32_t b = operand_low(value, Shape::kTileN * Shape::kRowBytes);
 #pragma unroll
   for (int k = 0; k < Shape::kTileN / 16; ++k) {
-    Product<Shape::kHeadDim, T>::rs_low(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], b + k * Shape::kRowBytes,
-                                        operand_high<Shape::kRowBytes>());
+    Product<Shape::kHeadDim, T>::rs(o, p[4 * k], p[4 * k + 1], p[4 * k + 2], p[4 * k + 3], b + k * Shape::kRowBytes,
+                                    operand_high<Shape::kRowBytes>(), 1);
   }
 }
 

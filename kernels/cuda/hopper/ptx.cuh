@@ -15,6 +15,9 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Barriers and targets are named by their address in shared memory, one register each; by a pointer, which takes two
+// and a conversion, where that is at hand.
+
 __device__ inline void barrier_init(std::uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
@@ -22,38 +25,19 @@ __device__ inline void barrier_init(std::uint64_t* barrier, int arrivals) {
 /// Makes barrier initialisation visible to the copy engine.
 __device__ inline void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ inline void barrier_expect(std::uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-               : "memory");
-}
-
-__device__ inline void barrier_arrive(std::uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-
-/// Blocks until the phase with this parity has completed.
-__device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;\n"
-      "}" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-
-// The same by address in shared memory: one register each, where a pointer takes two and a conversion.
-
 __device__ inline void barrier_expect(std::uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline void barrier_expect(std::uint64_t* barrier, int bytes) {
+  barrier_expect(shared_address(barrier), bytes);
 }
 
 __device__ inline void barrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+__device__ inline void barrier_arrive(std::uint64_t* barrier) { barrier_arrive(shared_address(barrier)); }
 
+/// Blocks until the phase with this parity has completed.
 __device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
   asm volatile(
       "{\n"
@@ -65,17 +49,11 @@ __device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity)
       "r"(parity)
       : "memory");
 }
-
-/// Copies one box of a [B, H, S, D] tensor (coordinates innermost first) into shared memory; bytes count on barrier.
-__device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64_t* barrier, int d, int s, int h,
-                               int b) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
-      "[%2];" ::"r"(shared_address(target)),
-      "l"(map), "r"(shared_address(barrier)), "r"(d), "r"(s), "r"(h), "r"(b)
-      : "memory");
+__device__ inline void barrier_wait(std::uint64_t* barrier, std::uint32_t parity) {
+  barrier_wait(shared_address(barrier), parity);
 }
 
+/// Copies one box of a [B, H, S, D] tensor (coordinates innermost first) into shared memory; bytes count on barrier.
 __device__ inline void copy_in(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int d, int s, int h,
                                int b) {
   asm volatile(
@@ -83,6 +61,10 @@ __device__ inline void copy_in(std::uint32_t target, const CUtensorMap* map, std
       "[%2];" ::"r"(target),
       "l"(map), "r"(barrier), "r"(d), "r"(s), "r"(h), "r"(b)
       : "memory");
+}
+__device__ inline void copy_in(void* target, const CUtensorMap* map, std::uint64_t* barrier, int d, int s, int h,
+                               int b) {
+  copy_in(shared_address(target), map, shared_address(barrier), d, s, h, b);
 }
 
 /// Copies `bytes` (a multiple of 16) of plain memory into shared memory; they count on barrier.
@@ -96,10 +78,23 @@ __device__ inline void copy_line_in(void* target, const void* source, std::uint6
 /// Makes this thread's stores to shared memory visible to the copy engine and to products; a barrier must follow.
 __device__ inline void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Named barrier of the block: `threads` arrive, each of them waits.
+/// A load that is neither moved nor kept: for rare branches, which must not cost registers elsewhere.
+__device__ inline float2 load_now(const float2* at) {
+  float2 x;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(at) : "memory");
+  return x;
+}
+
+/// Barrier `id` (1 to 15; 0 is __syncthreads) of kThreads threads, all of whom wait.
 template <int kThreads>
 __device__ inline void named_sync(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+/// The same for threads that others wait for and that do not wait themselves.
+template <int kThreads>
+__device__ inline void named_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
 /// named_sync that also returns whether `flag` held in any of the threads.
@@ -117,14 +112,6 @@ __device__ inline bool named_sync_or(int id, bool flag) {
       : "r"(id), "r"(static_cast<std::uint32_t>(flag)), "n"(kThreads)
       : "memory");
   return any != 0;
-}
-
-/// Four 8x8 matrices of 16-bit values from fragments to shared memory; lane l holds the address of row l % 8 of
-/// matrix l / 8.
-__device__ inline void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)), "r"(a),
-               "r"(b), "r"(c), "r"(d)
-               : "memory");
 }
 
 __device__ inline int load_acquire(const int* from) {
@@ -161,19 +148,12 @@ __device__ inline void store_matrices(std::uint32_t address, std::uint32_t a, st
                "r"(c), "r"(d)
                : "memory");
 }
+__device__ inline void store_matrices(void* row, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  store_matrices(shared_address(row), a, b, c, d);
+}
 
 __device__ inline void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-/// Barrier `id` (1 to 15; 0 is __syncthreads) of `threads` threads, all of whom wait.
-__device__ inline void named_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/// The same for threads that others wait for and that do not wait themselves.
-__device__ inline void named_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 template <int kRegisters>

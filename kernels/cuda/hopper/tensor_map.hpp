@@ -34,21 +34,25 @@ inline bool copy_engine_takes(const Tensor& t) {
   return true;
 }
 
-/// Boxes of `rows` x 64 elements (128 bytes, swizzled) of a 16-bit tensor; rows outside arrive as zeros. False: the
-/// driver declines.
-inline bool make_tensor_map(CUtensorMap& map, const Tensor& t, int rows) {
+/// Boxes of `rows` x `columns` elements, swizzled over a row's width, of a 16-bit tensor; what lies outside arrives as
+/// zeros. False: the driver declines.
+///
+/// Needs  columns 16, 32 or 64: the widths that are swizzled
+inline bool make_tensor_map(CUtensorMap& map, const Tensor& t, int rows, int columns = 64) {
   cuuint64_t extent[4], stride[3];
   for (std::size_t i = 0; i < 4; ++i) extent[i] = static_cast<cuuint64_t>(t.extent[3 - i]);
   for (std::size_t i = 0; i < 3; ++i) {
     // A stride of an extent of one is never used, but must be valid.
     stride[i] = t.extent[2 - i] > 1 ? static_cast<cuuint64_t>(t.stride[2 - i]) * 2 : 16;
   }
-  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(rows), 1, 1};
+  const cuuint32_t box[4] = {static_cast<cuuint32_t>(columns), static_cast<cuuint32_t>(rows), 1, 1};
   const cuuint32_t step[4] = {1, 1, 1, 1};
   const auto type = t.dtype == Dtype::kBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  return tensor_map_encoder()(&map, type, 4, t.data, extent, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                              CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const auto swizzle = columns == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+                       : columns == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                       : CU_TENSOR_MAP_SWIZZLE_32B;
+  return tensor_map_encoder()(&map, type, 4, t.data, extent, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 }  // namespace attnbench::kernels::hopper

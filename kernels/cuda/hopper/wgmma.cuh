@@ -12,15 +12,11 @@
 
 namespace attnbench::kernels::hopper {
 
-/// Shared-memory operand: address, the two byte strides (see the layouts below), 128-byte swizzle.
-///
-/// K-major (rows of 64 elements = 128 bytes): stride = 1024 (8 rows), leading unused; 16 k values further = + 32 bytes.
-/// MN-major (transposed B): stride = 1024 (8 k rows), leading = bytes to the next 64 columns; 16 k further = + 2048.
-__device__ inline std::uint64_t operand(const void* pointer, int leading_bytes, int stride_bytes) {
-  const std::uint64_t address = (shared_address(pointer) & 0x3ffff) >> 4;
-  return address | (static_cast<std::uint64_t>(leading_bytes >> 4) << 16) |
-         (static_cast<std::uint64_t>(stride_bytes >> 4) << 32) | (std::uint64_t{1} << 62);
-}
+// A shared-memory operand comes as two halves, since operands of one product share the upper one, and that is a
+// constant. Put together before the instruction they cost the forward at head_dim 256 some 60 instructions a kernel.
+//
+// K-major (rows of up to 64 elements): leading unused; 16 k values further = + 32 bytes.
+// MN-major (transposed): leading = bytes to the next chunk of columns; 16 k values further = + 16 rows.
 
 /// Upper half of an operand whose rows are 32, 64 or 128 bytes wide and swizzled to that width: stride of 8 rows,
 /// swizzle.
@@ -32,7 +28,7 @@ constexpr std::uint32_t operand_high() {
 }
 
 /// Lower half: address and leading stride. The operand `bytes` further on is the one with bytes / 16 added to it.
-__device__ inline std::uint32_t operand_low(std::uint32_t address, int leading_bytes) {
+__device__ inline std::uint32_t operand_low(std::uint32_t address, int leading_bytes = 16) {
   return (address & 0x3ffff) >> 4 | static_cast<std::uint32_t>(leading_bytes >> 4) << 16;
 }
 
@@ -76,48 +72,25 @@ __device__ inline void products_wait() {
 #define ATTNBENCH_OUT_80 ATTNBENCH_OUT_64, ATTNBENCH_D8(32)
 #define ATTNBENCH_LIST_96 ATTNBENCH_LIST_80 ", " ATTNBENCH_R5
 #define ATTNBENCH_OUT_96 ATTNBENCH_OUT_80, ATTNBENCH_D8(40)
-#define ATTNBENCH_LIST_112 ATTNBENCH_LIST_96 ", " ATTNBENCH_R6
-#define ATTNBENCH_OUT_112 ATTNBENCH_OUT_96, ATTNBENCH_D8(48)
-#define ATTNBENCH_LIST_128 ATTNBENCH_LIST_112 ", " ATTNBENCH_R7
-#define ATTNBENCH_OUT_128 ATTNBENCH_OUT_112, ATTNBENCH_D8(56)
-#define ATTNBENCH_LIST_144 ATTNBENCH_LIST_128 ", " ATTNBENCH_R8
-#define ATTNBENCH_OUT_144 ATTNBENCH_OUT_128, ATTNBENCH_D8(64)
-#define ATTNBENCH_LIST_176 ATTNBENCH_LIST_144 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10
-#define ATTNBENCH_OUT_176 ATTNBENCH_OUT_144, ATTNBENCH_D8(72), ATTNBENCH_D8(80)
-#define ATTNBENCH_LIST_192 ATTNBENCH_LIST_176 ", " ATTNBENCH_R11
-#define ATTNBENCH_OUT_192 ATTNBENCH_OUT_176, ATTNBENCH_D8(88)
+#define ATTNBENCH_LIST_128 ATTNBENCH_LIST_96 ", " ATTNBENCH_R6 ", " ATTNBENCH_R7
+#define ATTNBENCH_OUT_128 ATTNBENCH_OUT_96, ATTNBENCH_D8(48), ATTNBENCH_D8(56)
+#define ATTNBENCH_LIST_192 ATTNBENCH_LIST_128 ", " ATTNBENCH_R8 ", " ATTNBENCH_R9 ", " ATTNBENCH_R10 ", " ATTNBENCH_R11
+#define ATTNBENCH_OUT_192 ATTNBENCH_OUT_128, ATTNBENCH_D8(64), ATTNBENCH_D8(72), ATTNBENCH_D8(80), ATTNBENCH_D8(88)
 #define ATTNBENCH_LIST_256 \
   ATTNBENCH_LIST_192 ", " ATTNBENCH_R12 ", " ATTNBENCH_R13 ", " ATTNBENCH_R14 ", " ATTNBENCH_R15
 #define ATTNBENCH_OUT_256 ATTNBENCH_OUT_192, ATTNBENCH_D8(96), ATTNBENCH_D8(104), ATTNBENCH_D8(112), ATTNBENCH_D8(120)
 
 /// d (+)= a b over 16 values of k, m64 nN: ss with a [64, 16] and b [N, 16] K-major in shared memory (q k^T), rs with a
-/// in registers and b [16, N] transposed in shared memory (p v). `accumulate` 0 overwrites d. Operands come whole, or
-/// (..._low) as lower halves that share an upper one; rs_low always accumulates.
+/// in registers and b [16, N] transposed in shared memory (p v). `accumulate` 0 overwrites d. Operands in shared memory
+/// are lower halves of a common upper one, `high`.
 template <int N, typename T>
 struct Product;
 
-#define ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, T, type)                                                         \
+#define ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, I6, T, type)                                                     \
   template <>                                                                                                         \
   struct Product<N, T> {                                                                                              \
-    static __device__ void ss(float (&d)[N / 2], std::uint64_t a, std::uint64_t b, int accumulate) {                  \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I2                                                           \
-                   ", 0;\n"                                                                                           \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
-                   "}, %" #I0 ", %" #I1 ", p, 1, 1, 0, 0;\n}"                                                         \
-                   : ATTNBENCH_OUT_##N                                                                                \
-                   : "l"(a), "l"(b), "r"(accumulate));                                                                \
-    }                                                                                                                 \
-    static __device__ void rs(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,                \
-                              std::uint32_t a3, std::uint64_t b, int accumulate) {                                    \
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5                                                           \
-                   ", 0;\n"                                                                                           \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
-                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, %" #I4 ", p, 1, 1, 1;\n}"                            \
-                   : ATTNBENCH_OUT_##N                                                                                \
-                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(accumulate));                                    \
-    }                                                                                                                 \
-    static __device__ void ss_low(float (&d)[N / 2], std::uint32_t a, std::uint32_t b, std::uint32_t high,            \
-                                  int accumulate) {                                                                   \
+    static __device__ void ss(float (&d)[N / 2], std::uint32_t a, std::uint32_t b, std::uint32_t high,                \
+                              int accumulate) {                                                                       \
       asm volatile("{\n.reg .pred p;\n.reg .b64 x, y;\nmov.b64 x, {%" #I0 ", %" #I3 "};\nmov.b64 y, {%" #I1 ", %" #I3 \
                    "};\nsetp.ne.b32 p, %" #I2                                                                         \
                    ", 0;\n"                                                                                           \
@@ -126,52 +99,66 @@ struct Product;
                    : ATTNBENCH_OUT_##N                                                                                \
                    : "r"(a), "r"(b), "r"(accumulate), "r"(high));                                                     \
     }                                                                                                                 \
-    static __device__ void rs_low(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,            \
-                                  std::uint32_t a3, std::uint32_t b, std::uint32_t high) {                            \
-      asm volatile("{\n.reg .b64 y;\nmov.b64 y, {%" #I4 ", %" #I5                                                     \
-                   "};\n"                                                                                             \
+    static __device__ void rs(float (&d)[N / 2], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2,                \
+                              std::uint32_t a3, std::uint32_t b, std::uint32_t high, int accumulate) {                \
+      asm volatile("{\n.reg .pred p;\n.reg .b64 y;\nmov.b64 y, {%" #I4 ", %" #I5 "};\nsetp.ne.b32 p, %" #I6           \
+                   ", 0;\n"                                                                                           \
                    "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." type "." type " {" ATTNBENCH_LIST_##N            \
-                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, y, 1, 1, 1, 1;\n}"                                   \
+                   "}, {%" #I0 ", %" #I1 ", %" #I2 ", %" #I3 "}, y, p, 1, 1, 1;\n}"                                   \
                    : ATTNBENCH_OUT_##N                                                                                \
-                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b), "r"(high));                                          \
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b), "r"(high), "r"(accumulate));                         \
     }                                                                                                                 \
   };
 
 // The operand numbers that follow N / 2 accumulators.
-#define ATTNBENCH_PRODUCT_BOTH(N, I0, I1, I2, I3, I4, I5)             \
-  ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, __nv_bfloat16, "bf16") \
-  ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, __half, "f16")
+#define ATTNBENCH_PRODUCT_BOTH(N, I0, I1, I2, I3, I4, I5, I6)             \
+  ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, I6, __nv_bfloat16, "bf16") \
+  ATTNBENCH_PRODUCT(N, I0, I1, I2, I3, I4, I5, I6, __half, "f16")
 
-ATTNBENCH_PRODUCT_BOTH(16, 8, 9, 10, 11, 12, 13)
-ATTNBENCH_PRODUCT_BOTH(32, 16, 17, 18, 19, 20, 21)
-ATTNBENCH_PRODUCT_BOTH(64, 32, 33, 34, 35, 36, 37)
-ATTNBENCH_PRODUCT_BOTH(80, 40, 41, 42, 43, 44, 45)
-ATTNBENCH_PRODUCT_BOTH(96, 48, 49, 50, 51, 52, 53)
-ATTNBENCH_PRODUCT_BOTH(112, 56, 57, 58, 59, 60, 61)
-ATTNBENCH_PRODUCT_BOTH(128, 64, 65, 66, 67, 68, 69)
-ATTNBENCH_PRODUCT_BOTH(144, 72, 73, 74, 75, 76, 77)
-ATTNBENCH_PRODUCT_BOTH(176, 88, 89, 90, 91, 92, 93)
-ATTNBENCH_PRODUCT_BOTH(192, 96, 97, 98, 99, 100, 101)
-ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133)
+ATTNBENCH_PRODUCT_BOTH(16, 8, 9, 10, 11, 12, 13, 14)
+ATTNBENCH_PRODUCT_BOTH(32, 16, 17, 18, 19, 20, 21, 22)
+ATTNBENCH_PRODUCT_BOTH(64, 32, 33, 34, 35, 36, 37, 38)
+ATTNBENCH_PRODUCT_BOTH(80, 40, 41, 42, 43, 44, 45, 46)
+ATTNBENCH_PRODUCT_BOTH(96, 48, 49, 50, 51, 52, 53, 54)
+ATTNBENCH_PRODUCT_BOTH(128, 64, 65, 66, 67, 68, 69, 70)
+ATTNBENCH_PRODUCT_BOTH(192, 96, 97, 98, 99, 100, 101, 102)
+ATTNBENCH_PRODUCT_BOTH(256, 128, 129, 130, 131, 132, 133, 134)
 
 /// d (+)= a^T b over 16 values of k, m64 n64: a [16, 64] and b [16, 64] both transposed in shared memory (ds k).
 template <typename T>
 struct TransposedProduct;
 
-#define ATTNBENCH_TRANSPOSED_PRODUCT(T, type)                                                     \
-  template <>                                                                                     \
-  struct TransposedProduct<T> {                                                                   \
-    static __device__ void ss(float (&d)[32], std::uint64_t a, std::uint64_t b, int accumulate) { \
-      asm volatile(                                                                               \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                            \
-          "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATTNBENCH_LIST_64      \
-          "}, %32, %33, p, 1, 1, 1, 1;\n}"                                                        \
-          : ATTNBENCH_OUT_64                                                                      \
-          : "l"(a), "l"(b), "r"(accumulate));                                                     \
-    }                                                                                             \
+#define ATTNBENCH_TRANSPOSED_PRODUCT(T, type)                                                                         \
+  template <>                                                                                                         \
+  struct TransposedProduct<T> {                                                                                       \
+    static __device__ void ss(float (&d)[32], std::uint32_t a, std::uint32_t b, std::uint32_t high, int accumulate) { \
+      asm volatile(                                                                                                   \
+          "{\n.reg .pred p;\n.reg .b64 x, y;\nmov.b64 x, {%32, %35};\nmov.b64 y, {%33, %35};\nsetp.ne.b32 p, %34, "   \
+          "0;\n"                                                                                                      \
+          "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ATTNBENCH_LIST_64                          \
+          "}, x, y, p, 1, 1, 1, 1;\n}"                                                                                \
+          : ATTNBENCH_OUT_64                                                                                          \
+          : "r"(a), "r"(b), "r"(accumulate), "r"(high));                                                              \
+    }                                                                                                                 \
   };
 ATTNBENCH_TRANSPOSED_PRODUCT(__nv_bfloat16, "bf16")
 ATTNBENCH_TRANSPOSED_PRODUCT(__half, "f16")
+
+/// Exchanges registers inside a quad: lane q gets group q of every lane, so that it owns 16 contiguous bytes.
+__device__ inline void transpose_quad(std::uint32_t (&a)[4]) {
+  const bool odd = (threadIdx.x & 1) != 0;
+  const bool high = (threadIdx.x & 2) != 0;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? a[i] : a[i + 1], 1);
+    (odd ? a[i] : a[i + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t got = __shfl_xor_sync(0xffffffffu, high ? a[i] : a[i + 2], 2);
+    (high ? a[i] : a[i + 2]) = got;
+  }
+}
 
 /// Ends the life of values that the next product overwrites: its operand list names them as inputs, and without this
 /// they would keep their registers until then.

@@ -75,7 +75,7 @@ struct Window {
 };
 
 double gflops_of_window(ThreadPool& pool, const Window& window) {
-  const std::function<void(std::int64_t, int)> body = [&window](std::int64_t item, int) {
+  const auto body = [&window](std::int64_t item, int) {
     (*window.results)[static_cast<std::size_t>(item)] += HWY_DYNAMIC_DISPATCH(chains)(kSteps, *window.seed);
   };
   const auto start = std::chrono::steady_clock::now();
