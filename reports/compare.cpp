@@ -60,14 +60,16 @@ const Row* representative(const std::vector<const Row*>& rows) {
 Side side_of(const std::vector<const Row*>* rows) {
   Side side;
   if (rows == nullptr || rows->empty()) return side;
-  side.row = representative(*rows);
+  const Row& row = *representative(*rows);
+  side.status = row.status;
+  side.reason = row.reason;
   side.launches = rows->size();
   if (rows->size() == 1) {
-    side.times_us = base::thinned(side.row->sample_times_us);
+    side.times_us = base::thinned(row.sample_times_us);
     return side;
   }
-  for (const Row* row : *rows) {
-    if (row->time_us_median) side.times_us.push_back(*row->time_us_median);
+  for (const Row* launch : *rows) {
+    if (launch->time_us_median) side.times_us.push_back(*launch->time_us_median);
   }
   return side;
 }
@@ -121,11 +123,11 @@ double floor_of(const Change& change, const CompareOptions& options) {
 }
 
 bool compares_statuses(Change& change) {
-  const std::string& before = change.base.row->status;
-  const std::string& after = change.next.row->status;
+  const std::string& before = change.base.status;
+  const std::string& after = change.next.status;
   if (before == status::kOk && after == status::kOk) return true;
   change.verdict = Verdict::kNotComparable;
-  const std::string& why = after == status::kOk ? change.base.row->reason : change.next.row->reason;
+  const std::string& why = after == status::kOk ? change.base.reason : change.next.reason;
   change.reason = fmt::format("{} before, {} now{}{}", before, after, why.empty() ? "" : ": ", why);
   return false;
 }
@@ -139,9 +141,9 @@ Change pair(const std::string& key, const Launches& base, const Launches& next, 
   const auto after = next.find(key);
   change.base = side_of(before == base.end() ? nullptr : &before->second);
   change.next = side_of(after == next.end() ? nullptr : &after->second);
-  if (change.base.row == nullptr || change.next.row == nullptr) {
-    change.verdict = change.base.row == nullptr ? Verdict::kAdded : Verdict::kRemoved;
-    change.reason = change.base.row == nullptr ? "only in the new run" : "only in the base";
+  if (!change.base.present() || !change.next.present()) {
+    change.verdict = !change.base.present() ? Verdict::kAdded : Verdict::kRemoved;
+    change.reason = !change.base.present() ? "only in the new run" : "only in the base";
     return change;
   }
   if (!compares_statuses(change)) return change;
@@ -335,8 +337,8 @@ bool Comparison::comparable() const {
 bool Comparison::regressed() const { return std::any_of(changes.begin(), changes.end(), closes_gate); }
 
 bool closes_gate(const Change& change) {
-  const bool broke = change.verdict == Verdict::kNotComparable && change.base.row != nullptr &&
-                     change.base.row->status == status::kOk && change.next.row->status != status::kOk;
+  const bool broke = change.verdict == Verdict::kNotComparable && change.base.status == status::kOk &&
+                     change.next.status != status::kOk;
   return change.verdict == Verdict::kRegressed || broke;
 }
 

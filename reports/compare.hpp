@@ -45,17 +45,20 @@ struct CompareOptions {
   bool operator==(const CompareOptions&) const = default;
 };
 
-/// One side of a pair: the row, and the times that stand for it.
+/// One side of a pair: what became of the key there, and the times that stand for it. Copies, so that a comparison
+/// outlives the rows.
 struct Side {
-  const Row* row = nullptr;
+  std::string status, reason;    // status is empty where the side has no such row
   std::vector<double> times_us;  // samples of one launch, or the median of each of several launches
   std::size_t launches = 0;
+
+  bool present() const { return !status.empty(); }
 };
 
 /// One row of the comparison: one key under one gate.
 struct Change {
   std::string key;
-  Side base, next;  // row is null where that side has none
+  Side base, next;
   Gate gate;
   Number base_value, next_value;
   Number change_pct;                     // next over base, minus one

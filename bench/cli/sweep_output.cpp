@@ -30,6 +30,19 @@ std::vector<EmitTarget> targets_of(const Outputs& outputs) {
   return targets;
 }
 
+/// Whether making the folder `out` makes `folder` too: it is `out` itself or above it, and not there yet.
+bool will_be_made(const std::filesystem::path& folder, const std::filesystem::path& out) {
+  std::error_code ignored;
+  if (folder.empty()) return false;
+  for (std::filesystem::path made = out; !made.empty() && !std::filesystem::exists(made, ignored);) {
+    if (same_place(folder, made)) return true;
+    const std::filesystem::path above = made.parent_path();
+    if (above == made) break;
+    made = above;
+  }
+  return false;
+}
+
 }  // namespace
 
 reports::TableStyle style_for(const plan::Plan& plan, Color color, std::FILE* stream) {
@@ -85,14 +98,10 @@ base::Result<void> TableSink::row(const reports::Row& row) {
 }
 
 base::Result<void> check_writable(const Outputs& outputs) {
+  const std::filesystem::path out =
+      (std::filesystem::path(outputs.out_dir) / reports::kRowsFile).parent_path();  // without a last slash
   for (const EmitTarget& target : targets_of(outputs)) {
-    std::error_code ignored;
-    const std::filesystem::path folder = std::filesystem::path(target.path).parent_path();
-    const std::filesystem::path out =
-        (std::filesystem::path(outputs.out_dir) / reports::kRowsFile).parent_path();  // without a last slash
-    const bool to_be_made =
-        !out.empty() && !std::filesystem::exists(out, ignored) && !folder.empty() && same_place(folder, out);
-    if (to_be_made) continue;
+    if (will_be_made(std::filesystem::path(target.path).parent_path(), out)) continue;
     if (auto ok = reports::can_write_output(target.path); !ok) return ok;
   }
   return {};
