@@ -48,6 +48,7 @@ TEST_F(CompareRuns, ADelayIsRefusedWhereItMeansNothing) {
 }
 
 TEST_F(CompareRuns, OneSweepFeedsEveryTool) {
+  std::filesystem::create_directory(out_);
   const Outcome outcome =
       sweep_to("a", "--emit googlecpp=" + out_ + "/g.json,bmf=" + out_ + "/b.json --emit junit=" + out_ +
                         "/r.xml,step-summary=" + out_ + "/s.md,annotations=-");
