@@ -4,9 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <stdexcept>
+
+#include "tests/reports/pattern.hpp"
 
 namespace attnbench::tests {
 namespace {
@@ -90,15 +91,14 @@ std::map<std::string, double> read_google_strictly(const std::string& bytes) {
 std::map<std::string, Followed> read_custom(const std::string& bytes) {
   const Json json = strict(bytes);
   require(json.is_array() && !json.empty(), "an array with entries is wanted");
-  static const std::regex kRange("^± ([0-9.]+(e[+-]?[0-9]+)?)$");
   std::map<std::string, Followed> all;
   for (const Json& entry : json) {
     Followed followed{finite(entry, "value"), text(entry, "unit"), {}, {}, {}};
     if (entry.contains("range")) {
-      std::smatch match;
       const std::string range = text(entry, "range");
-      require(std::regex_match(range, match, kRange), "range is not read: " + range);
-      followed.range = std::strtod(match[1].str().c_str(), nullptr);
+      const auto match = groups_of(range, "^± ([0-9.]+(e[+-]?[0-9]+)?)$");
+      require(!match.empty(), "range is not read: " + range);
+      followed.range = std::strtod(match[1].c_str(), nullptr);
     }
     if (entry.contains("extra")) text(entry, "extra");
     add_once(all, text(entry, "name"), followed);
@@ -215,7 +215,6 @@ std::map<std::string, double> read_nvbench(const std::string& bytes) {
 }
 
 std::vector<AnnotationLine> read_annotations(const std::string& bytes) {
-  static const std::regex kCommand("^::(error|warning) title=([^:,\r\n]*)::([^\r\n]*)$");
   const auto unescaped = [](std::string value) {
     for (const auto& [code, letter] : std::vector<std::pair<std::string, std::string>>{
              {"%0D", "\r"}, {"%0A", "\n"}, {"%3A", ":"}, {"%2C", ","}, {"%25", "%"}}) {
@@ -232,8 +231,8 @@ std::vector<AnnotationLine> read_annotations(const std::string& bytes) {
     require(end != std::string::npos, "the last line has no end");
     const std::string line = bytes.substr(begin, end - begin);
     begin = end + 1;
-    std::smatch match;
-    require(std::regex_match(line, match, kCommand), "not a command: " + line);
+    const auto match = groups_of(line, "^::(error|warning) title=([^:,\r\n]*)::([^\r\n]*)$");
+    require(!match.empty(), "not a command: " + line);
     require(++counts[match[1]] <= 10, "more than ten are not shown");
     all.push_back({match[1], unescaped(match[2]), unescaped(match[3])});
   }

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
-#include <regex>
 #include <stdexcept>
 
 #include "consumers.hpp"
+#include "tests/reports/pattern.hpp"
 
 namespace attnbench::tests {
 namespace {
@@ -111,8 +111,7 @@ void require(bool holds, const std::string& what) {
 }
 
 double decimal(const std::string& text) {
-  static const std::regex kDecimal("^[0-9]+(\\.[0-9]+)?$");
-  require(std::regex_match(text, kDecimal), "not a decimal: " + text);
+  require(!groups_of(text, "^[0-9]+(\\.[0-9]+)?$").empty(), "not a decimal: " + text);
   return std::stod(text);
 }
 
