@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace attnbench::reports {
+namespace attnbench::tests {
 
 /// The whole match and its groups; nothing where `text` does not match.
 inline std::vector<std::string> groups_of(const std::string& text, const char* pattern) {
@@ -28,4 +28,4 @@ inline std::vector<std::string> groups_of(const std::string& text, const char* p
   return groups;
 }
 
-}  // namespace attnbench::reports
+}  // namespace attnbench::tests
