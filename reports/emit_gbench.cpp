@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <limits>
 #include <set>
 #include <unordered_set>
 
@@ -75,7 +76,10 @@ std::string context(const Document& document) {
 
 std::string benchmark(const Row& row, const std::string& name, std::size_t index) {
   const std::string time = number_text(*row.time_us_median);
-  const std::int64_t iterations = row.samples.value_or(1) * row.launches_per_sample.value_or(1);
+  std::int64_t iterations = 0;
+  if (__builtin_mul_overflow(row.samples.value_or(1), row.launches_per_sample.value_or(1), &iterations)) {
+    iterations = std::numeric_limits<std::int64_t>::max();  // a stranger's row can say anything
+  }
   std::string json = fmt::format(
       "    {{\n      \"name\": {0},\n      \"family_index\": {1},\n      \"per_family_instance_index\": 0,\n"
       "      \"run_name\": {0},\n      \"run_type\": \"iteration\",\n      \"repetitions\": 1,\n"
